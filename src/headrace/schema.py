@@ -1,0 +1,150 @@
+"""What a published table looks like: its identity, its columns, and which of them travel.
+
+Everything here is a frozen value read once from the catalog (see `postgres.catalog`), picklable, and free of any
+connection, so that it can be handed to a Spark task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = [
+    "Column",
+    "PgType",
+    "ReplicaIdentity",
+    "ReplicatedTableSchema",
+    "ReplicationMask",
+    "TableName",
+    "TableSchema",
+    "quote_identifier",
+]
+
+
+def quote_identifier(name: str) -> str:
+    """Quote a name for SQL, always, so that case, spaces and reserved words are safe."""
+    if "\0" in name:
+        msg = "an identifier cannot contain a NUL character"
+        raise ValueError(msg)
+    return '"' + name.replace('"', '""') + '"'
+
+
+class ReplicaIdentity(str, Enum):
+    """What Postgres sends of the old row for UPDATE and DELETE; values are `pg_class.relreplident`."""
+
+    DEFAULT = "d"
+    FULL = "f"
+    INDEX = "i"
+    NOTHING = "n"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """A schema-qualified table name, unquoted."""
+
+    schema: str
+    name: str
+
+    @property
+    def quoted(self) -> str:
+        return f"{quote_identifier(self.schema)}.{quote_identifier(self.name)}"
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """A Postgres type with what is needed to decode its values away from the catalog.
+
+    `kind` is `pg_type.typtype`: b(ase), c(omposite), d(omain), e(num), m(ultirange), p(seudo), r(ange).
+    An array type has its `element`; a domain has its `base` and the typmod the domain gives it.
+    """
+
+    oid: int
+    name: str
+    schema: str = "pg_catalog"
+    kind: str = "b"
+    element: PgType | None = None
+    base: PgType | None = None
+    base_typmod: int = -1
+    delimiter: str = ","
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as `pg_attribute` has it. `attnum` identifies it through renames."""
+
+    name: str
+    attnum: int
+    type: PgType
+    typmod: int = -1
+    nullable: bool = True
+    default: str | None = None
+    key_position: int | None = None
+    """1-based position in the primary key, or None."""
+    generated: bool = False
+    """GENERATED ALWAYS AS … STORED; published only from Postgres 18 on, and only when the publication asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """One version of a table's definition. `id` is the table's OID."""
+
+    id: int
+    name: TableName
+    columns: tuple[Column, ...]
+    replica_identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
+    identity_attnums: tuple[int, ...] = ()
+    """Columns of the replica identity, in attnum order: the key, the index's columns, all (FULL), or none."""
+
+    def __post_init__(self) -> None:
+        if len({column.attnum for column in self.columns}) != len(self.columns):
+            msg = f"table {self.name} has two columns with one attnum"
+            raise ValueError(msg)
+
+    @property
+    def key(self) -> tuple[Column, ...]:
+        """The primary key's columns, in key order; empty for a table without one."""
+        keyed = [column for column in self.columns if column.key_position is not None]
+        return tuple(sorted(keyed, key=lambda column: column.key_position or 0))
+
+    def column(self, name: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        msg = f"table {self.name} has no column {name!r}"
+        raise KeyError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationMask:
+    """Which columns of a schema version the publication sends, by attnum."""
+
+    attnums: frozenset[int]
+
+    @classmethod
+    def everything(cls, schema: TableSchema) -> ReplicationMask:
+        return cls(frozenset(column.attnum for column in schema.columns))
+
+    def __contains__(self, column: Column) -> bool:
+        return column.attnum in self.attnums
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatedTableSchema:
+    """A schema version as the publication shows it: what a destination creates and what an event carries."""
+
+    table: TableSchema
+    mask: ReplicationMask
+    row_filter: str | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The replicated columns, in table order."""
+        return tuple(column for column in self.table.columns if column in self.mask)
+
+    @property
+    def identity(self) -> tuple[Column, ...]:
+        """The replicated columns that identify a row in an UPDATE or DELETE."""
+        return tuple(column for column in self.columns if column.attnum in self.table.identity_attnums)

@@ -1,0 +1,46 @@
+"""One Postgres server per run and version; a database per test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+from psycopg.rows import tuple_row
+
+from headrace.testing import DEFAULT_VERSION, PostgresServer
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Callable[[int], PostgresServer]]:
+    """Servers by major version, started when first asked for, stopped at the end of the run."""
+    with ExitStack() as stack:
+        running: dict[int, PostgresServer] = {}
+
+        def server(version: int) -> PostgresServer:
+            if version not in running:
+                running[version] = stack.enter_context(PostgresServer(version))
+            return running[version]
+
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(servers: Callable[[int], PostgresServer]) -> PostgresServer:
+    """The server of the version under test (17, or HEADRACE_POSTGRES)."""
+    return servers(DEFAULT_VERSION)
+
+
+@pytest.fixture
+def conninfo(postgres: PostgresServer) -> Iterator[str]:
+    """A fresh database."""
+    with postgres.database() as info:
+        yield info
+
+
+@pytest.fixture
+def connection(conninfo: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """An autocommit connection to the test's database."""
+    with psycopg.connect(conninfo, autocommit=True, row_factory=tuple_row) as conn:
+        yield conn
