@@ -10,7 +10,7 @@ PYTEST ?= $(RUN)python -m pytest
 MATRIX := 14 15 16 17 18
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(UV): requirements/uv.txt
 	@$(PYTHON) -m pip --version >/dev/null 2>&1 || { echo "headrace: '$(PYTHON) -m pip' does not work; install pip (Debian: apt-get install python3-pip) or set PYTHON=" >&2; exit 1; }
@@ -23,7 +23,7 @@ $(UV): requirements/uv.txt
 	$(UV) pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
 	@touch $@
 
-.PHONY: help setup lint fmt types imports unit test test-matrix test-long lock clean
+.PHONY: help setup lint fmt types imports test test-matrix test-long test-kill test-memory fuzz bench-source lock clean
 
 setup: .venv/synced ## create the locked environment in .venv
 
@@ -41,14 +41,27 @@ types: setup ## check types (mypy strict)
 imports: setup ## check the import direction between stages
 	$(RUN)lint-imports
 
-test: lint types imports ## lint, types, import rules and all tests (one Postgres, plus a reduced version matrix)
+test: lint types imports ## lint, types, import rules, all tests on Postgres 17, source-side tests on 14 and 18
 	$(PYTEST) -m "not long"
+	@$(MAKE) --no-print-directory test-matrix MATRIX="14 18"
 
 test-matrix: setup ## the source-side tests on Postgres 14, 15, 16, 17 and 18
 	@set -e; for version in $(MATRIX); do echo "== Postgres $$version"; HEADRACE_POSTGRES=$$version $(PYTEST) -q -m "matrix and not long"; done
 
 test-long: setup ## the full-size fault, kill and memory tests
 	$(PYTEST) -m long
+
+test-kill: setup ## 200 random kill -9 of the receiver under load, compared with pg_recvlogical
+	$(PYTEST) -m long tests/faults/test_receiver_kills.py
+
+test-memory: setup ## a transaction of 5 million rows: the receiver's peak memory, streamed and at commit
+	$(PYTEST) -s -m long tests/faults/test_receiver_memory.py
+
+fuzz: setup ## mutate real messages against the decoder for a minute
+	$(RUN)python fuzz/fuzz_decoder.py --seconds 60
+
+bench-source: setup ## receiver against pg_recvlogical, decoder rows per CPU-second; writes benchmarks/results/source.json
+	$(RUN)python benchmarks/source.py
 
 lock: $(UV) ## resolve the lock files anew (by version and hash, naming no index)
 	$(UV) pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt requirements/uv.in

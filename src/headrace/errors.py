@@ -33,8 +33,8 @@
        |- SpoolCorrupt                  a segment cannot be read
        |- SpoolIoError                  (timed) the spool's place cannot be written or read
 
-Messages are lower case and factual; `detail` holds what the other side said; `hint` what to do. No error ever carries a row
-value or a password. All of them pickle, so that they cross process boundaries.
+Messages are lower case and factual; `detail` holds what the other side said; `hint` what to do. No error ever carries
+a row value or a password. All of them pickle, so that they cross process boundaries.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class ProtocolError(HeadraceError):
     """Bytes that are not what pgoutput sends."""
 
     retry = RetryPolicy.NONE
-    hint = "keep the spool segment named in the message: it shows what was received"
+    hint = "keep the spool as it is: it shows what was received; then report this with the server's version"
 
 
 class UnrepresentableValue(HeadraceError):
@@ -275,7 +275,7 @@ class SpoolGap(SpoolError):
 
 
 class SpoolCorrupt(SpoolError):
-    hint = "move the file away; if the slot still has its changes they are read again, otherwise copy the tables again"
+    hint = "put the file back from a backup if there is one; otherwise empty the spool and copy all tables again"
 
 
 class SpoolIoError(SpoolError):

@@ -1,8 +1,8 @@
 """What a destination sees: the changes of a publication, in commit order.
 
-`(commit_lsn, tx_ordinal)` orders and identifies an event everywhere. The ordinal counts the changes of a transaction from 0
-(inserts, updates, deletes, truncates and logical messages; Begin and Relation do not count, because Postgres repeats
-Relation messages after a reconnect and the identity of a change must survive that).
+`(commit_lsn, tx_ordinal)` orders and identifies an event everywhere. The ordinal counts the changes of a transaction
+from 0 (inserts, updates, deletes, truncates and logical messages; Begin and Relation do not count, because Postgres
+repeats Relation messages after a reconnect and the identity of a change must survive that).
 """
 
 from __future__ import annotations

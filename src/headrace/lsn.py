@@ -39,7 +39,7 @@ class Lsn(int):
         return f"Lsn('{self}')"
 
     def __format__(self, spec: str) -> str:
-        return format(str(self), spec) if not spec or spec[-1] == "s" else format(int(self), spec)
+        return format(int(self), spec) if spec[-1:] in ("b", "d", "o", "x", "X") else format(str(self), spec)
 
 
 INVALID_LSN = Lsn(0)

@@ -7,17 +7,17 @@ The words are those of Postgres's own table synchronisation (`tablesync.c`), and
 Who moves a table, and what each state promises:
 
 * **Init** - the pipeline found the table in the publication. Nothing is at the destination.
-* **DataSync** - table sync copies it; the snapshot and the finished ranges are recorded, so a restart knows what to keep.
+* **DataSync** - table sync copies it; snapshot and finished ranges are recorded, so a restart knows what to keep.
 * **FinishedCopy** - the copy is durable at the destination. Changes newer than the snapshot are not.
 * **SyncWait** - table sync waits for the apply loop to name the LSN at which it will take over.
 * **Catchup** - table sync applies the table's own changes from the spool up to that LSN. The apply loop does not wait.
 * **SyncDone** - caught up to `lsn`. The apply loop takes the table into its batches from there.
 * **Ready** - part of every batch.
-* **Errored** - out of the batch with its position kept; the other tables go on. It comes back through Catchup when its rows
-  are at the destination, through Init when they are not.
+* **Errored** - out of the batch with its position kept; the other tables go on. It comes back through Catchup when its
+  rows are at the destination, through Init when they are not.
 
-SyncWait and Catchup live in memory: after a restart a table found in FinishedCopy enters them again, because its changes
-are still in the spool. Everything else is persisted before anyone acts on it.
+SyncWait and Catchup live in memory: after a restart a table found in FinishedCopy enters them again, because its
+changes are still in the spool. Everything else is persisted before anyone acts on it.
 
 This file is the only place that knows which moves are legal. An illegal one raises and changes nothing.
 """
