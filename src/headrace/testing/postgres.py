@@ -142,6 +142,18 @@ class PostgresServer:
         msg = f"Postgres {self.version} did not answer within a minute:\n{log.read_text()[-4000:]}"
         raise RuntimeError(msg)
 
+    def standby(self) -> PostgresServer:
+        """A streaming standby of this running server; it starts when entered."""
+        copy = self.root / f"standby-{secrets.token_hex(4)}"
+        self.run("pg_basebackup", "-d", self.conninfo(), "-D", str(copy), "-c", "fast", "--no-sync")
+        # Written here, not by -R: that names every option of the newest libpq, which the server's own may not know.
+        primary = self.conninfo().replace("'", "''")
+        with (copy / "postgresql.auto.conf").open("a") as conf:
+            conf.write(f"primary_conninfo = '{primary}'\n")
+            conf.write("hot_standby_feedback = on\n")  # a slot on a standby needs it to keep the catalog rows it reads
+        (copy / "standby.signal").touch()
+        return PostgresServer(self.version, data=copy)
+
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop: SIGINT is a fast shutdown, SIGQUIT an immediate one (crash recovery at the next start)."""
         if self._process is not None:
