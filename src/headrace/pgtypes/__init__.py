@@ -1,0 +1,1 @@
+"""Postgres's types as Arrow's: one file per family; `registry` says which conversion a column has."""
