@@ -22,8 +22,8 @@ class MessageBatch:
     """Messages in stream order, in pgoutput's protocol 1 form: streamed transactions are already unwrapped.
 
     `data` is one buffer (uint8, at least PADDING bytes longer than the last message's end); message i is
-    `data[offsets[i]:offsets[i + 1]]`; `lsns[i]` is its WAL position. `first_ordinal` is the ordinal of the first change when
-    the batch continues a transaction that began in an earlier part (its Begin is repeated in front), else 0.
+    `data[offsets[i]:offsets[i + 1]]`; `lsns[i]` is its WAL position. `first_ordinal` is the ordinal of the first change
+    when the batch continues a transaction that began in an earlier part (its Begin is repeated in front), else 0.
     """
 
     lsns: npt.NDArray[np.uint64]
