@@ -1,0 +1,1 @@
+"""Settings: frozen values, checked when they are read, each field with its unit, default and reason."""

@@ -1,0 +1,43 @@
+"""The `headrace` command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from .check import check
+
+__all__ = ["app"]
+
+_HELP = """
+Change data capture from Postgres, decoded column-wise.
+
+A pipeline reads a [bold]publication[/bold] through a [bold]replication slot[/bold]. Begin by asking whether the server is ready:
+
+    headrace check --source postgresql://replicator@db.example.com/shop --publication shop_pub
+"""  # noqa: E501
+
+# Locals in a traceback would show connection parameters, the password among them.
+app = typer.Typer(
+    name="headrace", no_args_is_help=True, rich_markup_mode="rich", add_completion=False, pretty_exceptions_enable=False
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback(help=_HELP)
+def headrace(
+    _: Annotated[
+        bool, typer.Option("--version", help="Show the version and leave.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Hold the options that stand before a subcommand; being there, it also keeps a single subcommand a subcommand."""
+
+
+app.command()(check)

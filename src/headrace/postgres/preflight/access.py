@@ -1,0 +1,105 @@
+"""Checks of the way to the server and of what the role may do there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from ...config.connection import PgConnectionConfig
+from ...errors import SourceError, SourcePermissionDenied
+from ...schema import quote_identifier
+from ..connection import connect_replication
+from ..publications import published_tables
+from .contract import Finding, Severity, Target, named
+
+__all__ = ["pooler", "replication_privilege", "select_privilege"]
+
+
+@named("replication privilege")
+def replication_privilege(connection: psycopg.Connection[Any], target: Target) -> list[Finding]:
+    query = "SELECT rolname, rolreplication OR rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user"
+    row = connection.execute(query).fetchone()
+    # Managed services grant replication through a role of theirs: a walsender that answers settles it.
+    if row is None or row[1] or _walsender_answers(target.config):
+        return []
+    role = quote_identifier(row[0])
+    message = f"role {role} does not have the REPLICATION attribute"
+    remedy = f"ALTER ROLE {role} REPLICATION"
+    return [Finding("replication privilege", Severity.ERROR, message, remedy)]
+
+
+@named("direct connection")
+def pooler(connection: psycopg.Connection[Any], target: Target) -> list[Finding]:
+    """A pooler passes SQL on, but no walsender connections; its sessions change their backend between statements."""
+    first, second = (_backend(connection) for _ in range(2))
+    findings = []
+    if len({first, second, connection.info.backend_pid}) > 1:
+        findings.append(_pooled("the session's backend process changes: a connection pooler stands in between"))
+    refusal = _walsender_refusal(target.config)
+    if refusal is not None:
+        findings.append(_pooled(refusal))
+    return findings
+
+
+def _walsender_answers(config: PgConnectionConfig) -> bool:
+    try:
+        with connect_replication(config, "check") as walsender:
+            return walsender.execute("IDENTIFY_SYSTEM").fetchone() is not None
+    except (SourceError, psycopg.Error):
+        return False
+
+
+def _walsender_refusal(config: PgConnectionConfig) -> str | None:
+    try:
+        with connect_replication(config, "check") as walsender:
+            walsender.execute("IDENTIFY_SYSTEM")
+    except SourcePermissionDenied:
+        return None  # the server itself answered; replication_privilege reports what is missing
+    except SourceError as error:
+        return f"a replication connection is refused: {error.detail or error.message}"
+    except psycopg.Error:
+        return "IDENTIFY_SYSTEM is not understood: no walsender is at the other end"
+    return None
+
+
+def _backend(connection: psycopg.Connection[Any]) -> int:
+    row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _pooled(message: str) -> Finding:
+    remedy = (
+        "connect to the server's own host and port, not to a pooler (PgBouncer, pgcat, RDS Proxy, …), and allow "
+        "replication connections to the database in pg_hba.conf"
+    )
+    return Finding("direct connection", Severity.ERROR, message, remedy)
+
+
+@named("select privilege")
+def select_privilege(connection: psycopg.Connection[Any], target: Target) -> list[Finding]:
+    tables = {schema.table.id: schema for schema in published_tables(connection, target.publication)}
+    query = """
+        SELECT c.oid, current_user::text, has_schema_privilege(c.relnamespace, 'USAGE'),
+               has_table_privilege(c.oid, 'SELECT')
+        FROM pg_catalog.pg_class c WHERE c.oid = ANY(%s) ORDER BY c.oid
+    """
+    findings = []
+    for oid, user, usage, select in connection.execute(query, (list(tables),)).fetchall():
+        name, role = tables[oid].table.name, quote_identifier(user)
+        if not usage:
+            remedy = f"GRANT USAGE ON SCHEMA {quote_identifier(name.schema)} TO {role}"
+            findings.append(
+                Finding("select privilege", Severity.ERROR, f"role {role} may not use the schema of {name}", remedy)
+            )
+        # Column privileges are enough for a table published with a column list.
+        if not (select or _may_select_columns(connection, oid, [c.attnum for c in tables[oid].columns])):
+            remedy = f"GRANT SELECT ON {name.quoted} TO {role}"
+            findings.append(Finding("select privilege", Severity.ERROR, f"role {role} may not read {name}", remedy))
+    return findings
+
+
+def _may_select_columns(connection: psycopg.Connection[Any], oid: int, attnums: list[int]) -> bool:
+    query = "SELECT bool_and(has_column_privilege(%s::oid, attnum, 'SELECT')) FROM unnest(%s::int2[]) AS attnum"
+    row = connection.execute(query, (oid, attnums)).fetchone()
+    return bool(row and row[0])

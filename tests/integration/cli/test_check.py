@@ -1,0 +1,114 @@
+"""`headrace check` as a user runs it: arguments, environment, exit code, and no password in anything it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+import headrace
+from headrace.postgres.connection import parse_conninfo
+from headrace.testing.postgres import PASSWORD
+
+Connection = psycopg.Connection[tuple[object, ...]]
+
+WIDE = {"COLUMNS": "400", "TERM": "dumb", "NO_COLOR": "1"}
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "HEADRACE_SOURCE"))}
+    result = subprocess.run(
+        [sys.executable, "-c", "from headrace.cli.main import app; app()", *arguments],
+        capture_output=True, text=True, check=False, env={**clean, **WIDE, **environment},
+    )  # fmt: skip
+    assert PASSWORD not in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def url(conninfo: str) -> str:
+    it = parse_conninfo(conninfo)
+    return f"postgresql://{it.username}:{PASSWORD}@{it.host}:{it.port}/{it.name}"
+
+
+@pytest.fixture
+def ready(connection: Connection) -> None:
+    connection.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION shop FOR TABLE t")
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_ready_source_exits_0_and_shows_its_warnings(conninfo: str) -> None:
+    result = run("check", "--source", url(conninfo), "--publication", "shop")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "max_slot_wal_keep_size" in result.stdout
+    assert "checks of 127.0.0.1" in result.stdout
+    assert result.stdout.rstrip().endswith("1 warning")
+
+
+def test_errors_exit_1_with_a_remedy(connection: Connection, conninfo: str) -> None:
+    connection.execute("CREATE TABLE keyless (id int); CREATE PUBLICATION shop FOR TABLE keyless")
+    result = run("check", "--source", conninfo, "--publication", "shop")
+    assert result.returncode == 1
+    assert 'ALTER TABLE "public"."keyless" REPLICA' in " ".join(result.stdout.split())
+    assert "1 error, 2 warnings" in result.stdout
+
+
+def test_json_is_the_findings_and_nothing_else(conninfo: str) -> None:
+    result = run("check", "--source", url(conninfo), "--publication", "nosuch", "--json")
+    assert result.returncode == 1
+    findings = json.loads(result.stdout)
+    assert {"check", "severity", "message", "remedy"} == findings[0].keys()
+    assert ("publication", "error") in {(finding["check"], finding["severity"]) for finding in findings}
+
+
+@pytest.mark.usefixtures("ready")
+def test_source_from_the_environment_and_password_from_pgpassword_or_file(conninfo: str, tmp_path: Path) -> None:
+    it = parse_conninfo(conninfo)
+    source = make_conninfo("", host=it.host, port=it.port, user=it.username, dbname=it.name)
+    assert run("check", "--publication", "shop", HEADRACE_SOURCE=source, PGPASSWORD=PASSWORD).returncode == 0
+    path = tmp_path / "password"
+    path.write_text(PASSWORD + "\n")
+    file = ("--password-file", str(path))
+    assert run("check", "--publication", "shop", *file, HEADRACE_SOURCE=source).returncode == 0
+    refused = run("check", "--publication", "shop", HEADRACE_SOURCE=source)
+    assert refused.returncode == 3
+    assert "no password supplied" in refused.stderr
+    both = run("check", "--publication", "shop", *file, "--source", url(conninfo))
+    assert both.returncode == 2
+
+
+def test_a_server_that_cannot_be_reached_exits_3(conninfo: str) -> None:
+    unreachable = make_conninfo(conninfo, port=1)
+    result = run("check", "--source", unreachable, "--publication", "shop")
+    assert (result.returncode, result.stdout) == (3, "")
+    assert "Connection refused" in result.stderr
+    wrong = run("check", "--source", make_conninfo(conninfo, password=f"not-{PASSWORD[:4]}"), "--publication", "shop")
+    assert wrong.returncode == 3
+    assert "pg_hba.conf" in wrong.stderr
+
+
+@pytest.mark.parametrize("source", [f"postgresql://a:{PASSWORD}@h:port/d", f"host=h password='{PASSWORD}", PASSWORD])
+def test_a_bad_source_is_wrong_usage_and_is_not_repeated(source: str) -> None:
+    result = run("check", "--source", source, "--publication", "shop")
+    assert result.returncode == 2
+    assert "--source" in result.stderr
+
+
+def test_missing_options_are_wrong_usage() -> None:
+    assert run("check").returncode == 2
+
+
+def test_help_teaches_and_version_tells() -> None:
+    top = run("--help")
+    assert top.returncode == 0
+    assert "headrace check --source" in top.stdout
+    assert (
+        "Exit codes: 0 no errors, 1 errors found, 2 wrong usage, 3 could not connect." in run("check", "--help").stdout
+    )
+    assert run("--version").stdout == f"headrace {headrace.__version__}\n"

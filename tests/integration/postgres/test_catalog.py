@@ -1,0 +1,125 @@
+"""postgres.catalog: a table's schema as the catalog has it."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from headrace.errors import SourceSchemaError
+from headrace.postgres.catalog import table_schema, table_schemas
+from headrace.schema import PgType, ReplicaIdentity, TableName
+
+pytestmark = pytest.mark.matrix
+
+Connection = psycopg.Connection[tuple[object, ...]]
+
+
+def name(table: str) -> TableName:
+    return TableName("public", table)
+
+
+def test_columns_with_types_typmods_defaults_and_key_positions(connection: Connection) -> None:
+    connection.execute("""
+        CREATE TABLE t (a int NOT NULL, gone text, b numeric(10,2) DEFAULT 1.5, c text, d varchar(7), z bigint,
+            g int GENERATED ALWAYS AS (a * 2) STORED, i int GENERATED ALWAYS AS IDENTITY,
+            PRIMARY KEY (z, a) INCLUDE (c));
+        ALTER TABLE t DROP COLUMN gone;
+    """)
+    schema = table_schema(connection, name("t"))
+    by_name = {column.name: column for column in schema.columns}
+    assert [(c.name, c.attnum) for c in schema.columns] == [
+        ("a", 1), ("b", 3), ("c", 4), ("d", 5), ("z", 6), ("g", 7), ("i", 8),
+    ]  # fmt: skip
+    assert [c.name for c in schema.key] == ["z", "a"]
+    assert schema.replica_identity is ReplicaIdentity.DEFAULT
+    assert schema.identity_attnums == (1, 6)
+    assert by_name["b"].type == PgType(1700, "numeric")
+    assert (by_name["b"].typmod, by_name["b"].default) == ((10 << 16 | 2) + 4, "1.5")
+    assert (by_name["d"].typmod, by_name["d"].nullable, by_name["a"].nullable) == (11, True, False)
+    assert (by_name["g"].generated, by_name["g"].default, by_name["i"].generated) == (True, None, False)
+
+
+def test_types_are_followed_to_elements_and_bases(connection: Connection) -> None:
+    connection.execute("""
+        CREATE SCHEMA other;
+        CREATE TYPE other.mood AS ENUM ('sad', 'ok');
+        CREATE DOMAIN price AS numeric(8,3);
+        CREATE DOMAIN discounted AS price CHECK (VALUE > 0);
+        CREATE DOMAIN tags AS text[];
+        CREATE TYPE pair AS (x int, y int);
+        CREATE TABLE t (m other.mood, ms other.mood[], p discounted, ps price[], ts tags, q pair, b box[], pt point,
+            v int2vector, r int4range, n name);
+    """)
+    types = {column.name: column.type for column in table_schema(connection, name("t")).columns}
+    assert (types["m"].kind, types["m"].schema, types["m"].name) == ("e", "other", "mood")
+    assert types["ms"].element == types["m"]
+    price = types["ps"].element
+    assert price is not None
+    assert (price.kind, price.base, price.base_typmod) == ("d", PgType(1700, "numeric"), (8 << 16 | 3) + 4)
+    assert (types["p"].kind, types["p"].base) == ("d", price)
+    assert types["ts"].base is not None
+    assert types["ts"].base.element == PgType(25, "text")
+    assert (types["q"].kind, types["r"].kind) == ("c", "r")
+    assert types["b"].element is not None
+    assert types["b"].element.delimiter == ";"
+    # Fixed-length "arrays" and the vectors do not print as arrays.
+    assert [types[column].element for column in ("pt", "v", "n")] == [None, None, None]
+
+
+def test_replica_identities(connection: Connection) -> None:
+    connection.execute("""
+        CREATE TABLE keyed (a int, b int PRIMARY KEY);
+        CREATE TABLE keyless (a int, b int);
+        CREATE TABLE complete (a int PRIMARY KEY, b int); ALTER TABLE complete REPLICA IDENTITY FULL;
+        CREATE TABLE nothing (a int PRIMARY KEY); ALTER TABLE nothing REPLICA IDENTITY NOTHING;
+        CREATE TABLE indexed (a int PRIMARY KEY, b int NOT NULL, c int NOT NULL);
+        CREATE UNIQUE INDEX indexed_cb ON indexed (c, b); ALTER TABLE indexed REPLICA IDENTITY USING INDEX indexed_cb;
+        CREATE TABLE late (a int PRIMARY KEY DEFERRABLE, b int);
+    """)
+    got = {
+        table: (schema.replica_identity.name, schema.identity_attnums, [c.name for c in schema.key])
+        for table in ("keyed", "keyless", "complete", "nothing", "indexed", "late")
+        for schema in [table_schema(connection, name(table))]
+    }
+    assert got == {
+        "keyed": ("DEFAULT", (2,), ["b"]),
+        "keyless": ("DEFAULT", (), []),
+        "complete": ("FULL", (1, 2), ["a"]),
+        "nothing": ("NOTHING", (), ["a"]),
+        "indexed": ("INDEX", (2, 3), ["a"]),
+        "late": ("DEFAULT", (), ["a"]),
+    }
+
+
+def test_odd_names(connection: Connection) -> None:
+    connection.execute("""CREATE SCHEMA "My ""Schema"; CREATE TABLE "My ""Schema"."Tá.ble" ("Col 1" int)""")
+    odd = TableName('My "Schema', "Tá.ble")
+    schema = table_schema(connection, odd)
+    assert (schema.name, [c.name for c in schema.columns]) == (odd, ["Col 1"])
+
+
+def test_many_tables_in_one_query_and_missing_ones_left_out(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        connection.execute(f"CREATE TABLE t{number} (id int PRIMARY KEY, v{number} text)")
+    connection.execute("CREATE TABLE nothing_in_it ()")
+    rows = connection.execute(
+        "SELECT oid::int8 FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+    )
+    ids = [int(str(oid)) for (oid,) in rows.fetchall()]
+    executed = []
+    execute = connection.execute
+    monkeypatch.setattr(connection, "execute", lambda *args, **kw: (executed.append(args), execute(*args, **kw))[1])
+    schemas = table_schemas(connection, [*ids, 1])
+    assert len(executed) == 1
+    assert schemas.keys() == set(ids)
+    assert {s.name.name: len(s.columns) for s in schemas.values()} == {f"t{n}": 2 for n in range(20)} | {
+        "nothing_in_it": 0
+    }
+    assert table_schemas(connection, []) == {}
+
+
+def test_a_missing_table_is_named(connection: Connection) -> None:
+    with pytest.raises(SourceSchemaError, match=r"table public\.nosuch does not exist"):
+        table_schema(connection, name("nosuch"))
