@@ -1,0 +1,7 @@
+"""The spool: raw WAL between Postgres and Spark, in self-contained Arrow segments."""
+
+from .name import SegmentName
+from .segment import SegmentIndex, TableIndex
+from .spool import Segment, Spool, SpoolPosition
+
+__all__ = ["Segment", "SegmentIndex", "SegmentName", "Spool", "SpoolPosition", "TableIndex"]

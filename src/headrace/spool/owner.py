@@ -1,0 +1,73 @@
+"""Whose changes a spool holds. A spool belongs to one slot of one database of one Postgres cluster, for good."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+
+from ..errors import ConfigError, SpoolCorrupt, SpoolIoError
+from .contract import Place
+from .place import LocalPlace
+
+__all__ = ["SpoolOwner", "claim", "lock"]
+
+_NAME = "owner.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolOwner:
+    """The cluster's system identifier, the database and the slot."""
+
+    system_id: str
+    database: str
+    slot: str
+
+
+def claim(place: Place, owner: SpoolOwner) -> None:
+    """Write the owner into an unowned spool; refuse a spool that is someone else's, before anything is appended."""
+    if all(entry.name != _NAME for entry in place.entries()):
+        _write(place, owner)
+        return
+    try:
+        found = SpoolOwner(**json.loads(place.read(_NAME).to_pybytes()))
+    except (TypeError, ValueError) as error:
+        raise SpoolCorrupt(f"the spool's {_NAME} cannot be read") from error
+    if found != owner:
+        raise ConfigError(
+            f"the spool belongs to slot {found.slot} of database {found.database} on cluster {found.system_id}",
+            detail=f"this pipeline reads slot {owner.slot} of database {owner.database} on cluster {owner.system_id}",
+            hint="give the pipeline a spool of its own, or empty this one if its source is gone",
+        )
+
+
+def _write(place: Place, owner: SpoolOwner) -> None:
+    staged = place.staging / _NAME
+    try:
+        with staged.open("w") as file:
+            file.write(json.dumps(asdict(owner)))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise SpoolIoError(f"cannot write {staged}", detail=error.strerror) from error
+    place.publish(staged, _NAME)
+    place.sync()
+
+
+def lock(place: Place) -> int | None:
+    """Keep a second receiver out of a local spool while this process lives; returns the held descriptor.
+
+    A remote place needs none: the replication slot lets only one receiver in.
+    """
+    if not isinstance(place, LocalPlace):
+        return None
+    descriptor = os.open(place.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise ConfigError(
+            f"another receiver writes to the spool {place.root}", hint="stop it, or give this pipeline its own spool"
+        ) from error
+    return descriptor

@@ -1,0 +1,158 @@
+"""Places for segments: a local directory, and any fsspec file system."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+
+from ..errors import ConfigError, SpoolCorrupt, SpoolIoError
+from .contract import Entry, Place
+
+__all__ = ["LocalPlace", "ObjectPlace", "open_place"]
+
+_STAGING = "staging"
+
+
+def open_place(uri: str, storage_options: Mapping[str, Any] | None = None, staging: Path | None = None) -> Place:
+    """A path or file:// URI gives a local directory, anything else goes through fsspec.
+
+    `staging` is where a remote place's files are written before they are uploaded; by default a temporary directory.
+    """
+    if "://" not in uri or uri.startswith("file://"):
+        return LocalPlace(Path(uri.removeprefix("file://")))
+    return ObjectPlace(uri, storage_options or {}, staging)
+
+
+@contextlib.contextmanager
+def _io_errors(what: str, where: object) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SpoolCorrupt(f"cannot {what} {where}: it is not there") from error
+    except OSError as error:
+        hint = "free disk space, or lower spool.quota_bytes" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+        raise SpoolIoError(f"cannot {what} {where}", detail=error.strerror or str(error), hint=hint) from error
+
+
+@contextlib.contextmanager
+def _remote_errors(what: str, where: object) -> Iterator[None]:
+    with _io_errors(what, where):
+        try:
+            yield
+        except (OSError, SpoolIoError):
+            raise
+        except Exception as error:
+            # Behind fsspec stand the SDKs of many vendors, each with exceptions of its own; all mean that it failed.
+            raise SpoolIoError(f"cannot {what} {where}", detail=f"{type(error).__name__}: {error}") from error
+
+
+class LocalPlace:
+    """A directory. Publishing is a rename within the file system, so staging lies inside it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.staging = root / _STAGING
+        with _io_errors("create the spool directory", root):
+            self.staging.mkdir(parents=True, exist_ok=True)
+
+    def publish(self, staged: Path, name: str) -> None:
+        with _io_errors("publish", self.root / name):
+            os.replace(staged, self.root / name)
+
+    def sync(self) -> None:
+        with _io_errors("sync the spool directory", self.root):
+            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def entries(self) -> list[Entry]:
+        with _io_errors("list the spool directory", self.root), os.scandir(self.root) as found:
+            return [entry for item in found if (entry := _entry(item)) is not None]
+
+    def read(self, name: str) -> pa.Buffer:
+        with _io_errors("read", self.root / name), pa.memory_map(str(self.root / name)) as file:
+            return file.read_buffer()
+
+    def delete(self, name: str) -> None:
+        with _io_errors("delete", self.root / name):
+            (self.root / name).unlink(missing_ok=True)
+
+
+def _entry(item: os.DirEntry[str]) -> Entry | None:
+    try:
+        status = item.stat()
+    except FileNotFoundError:  # released between the listing and the look at it
+        return None
+    return None if item.is_dir() else Entry(item.name, status.st_size, status.st_mtime)
+
+
+class ObjectPlace:
+    """A prefix of an object store or remote file system. Publishing is an upload, which the store makes atomic."""
+
+    def __init__(self, uri: str, storage_options: Mapping[str, Any], staging: Path | None = None) -> None:
+        try:
+            self._fs, self._root = fsspec.url_to_fs(uri, **storage_options)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(
+                f"cannot use the spool URI {uri.partition('?')[0]}",
+                detail=str(error),
+                hint="install the package the detail names (for s3:// pip install 'headrace[s3]'), or use a directory",
+            ) from error
+        self._root = self._root.rstrip("/")
+        if staging is None:
+            self.staging = Path(tempfile.mkdtemp(prefix="headrace-spool-"))
+            weakref.finalize(self, shutil.rmtree, self.staging, ignore_errors=True)
+        else:
+            self.staging = staging
+            with _io_errors("create the staging directory", staging):
+                staging.mkdir(parents=True, exist_ok=True)
+
+    def publish(self, staged: Path, name: str) -> None:
+        with _remote_errors("upload", f"{self._root}/{name}"):
+            self._fs.put_file(str(staged), f"{self._root}/{name}")
+            staged.unlink()
+
+    def sync(self) -> None:
+        """An upload that was answered is durable; nothing is left to do."""
+
+    def entries(self) -> list[Entry]:
+        with _remote_errors("list", self._root):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.ls(self._root, detail=True)
+            except FileNotFoundError:  # a prefix exists once something lies under it
+                return []
+        return [
+            Entry(item["name"].rpartition("/")[2], int(item["size"] or 0), _modified(item))
+            for item in found
+            if item["type"] == "file"
+        ]
+
+    def read(self, name: str) -> pa.Buffer:
+        with _remote_errors("read", f"{self._root}/{name}"):
+            return pa.py_buffer(self._fs.cat_file(f"{self._root}/{name}"))
+
+    def delete(self, name: str) -> None:
+        with _remote_errors("delete", f"{self._root}/{name}"), contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(f"{self._root}/{name}")
+
+
+def _modified(item: Mapping[str, Any]) -> float:
+    # fsspec leaves the name of this field to each file system.
+    value = next((item[key] for key in ("LastModified", "mtime", "created", "last_modified") if item.get(key)), None)
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=timezone.utc)).timestamp()
+    return float(value) if value is not None else 0.0

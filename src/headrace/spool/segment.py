@@ -1,0 +1,122 @@
+"""One segment: an Arrow IPC file of raw pgoutput messages that can be decoded on its own.
+
+Columns are `lsn` (uint64) and `message` (binary), one record batch. The schema's metadata carries the index: which
+tables the segment has changes of and how many, and the ordinal at which a transaction continues that began in an
+earlier part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import SpoolCorrupt
+from ..pgoutput.batch import PADDING, MessageBatch
+
+__all__ = ["SegmentIndex", "TableIndex", "read_index", "read_segment", "write_segment"]
+
+FORMAT = b"1"
+_FORMAT_KEY = b"headrace.format"
+_INDEX_KEY = b"headrace.index"
+_FIELDS = [pa.field("lsn", pa.uint64(), nullable=False), pa.field("message", pa.binary(), nullable=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class TableIndex:
+    """What a segment holds of one table."""
+
+    rows: int = 0
+    truncates: int = 0
+    relations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentIndex:
+    """What a segment holds: per table OID, and how many logical messages (DDL travels in them)."""
+
+    tables: Mapping[int, TableIndex]
+    logical_messages: int = 0
+    first_ordinal: int = 0
+
+    def encode(self) -> bytes:
+        tables = {str(oid): [table.rows, table.truncates, table.relations] for oid, table in self.tables.items()}
+        return json.dumps(
+            {"tables": tables, "logical_messages": self.logical_messages, "first_ordinal": self.first_ordinal}
+        ).encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> SegmentIndex:
+        value = json.loads(text)
+        tables = {int(oid): TableIndex(*counts) for oid, counts in value["tables"].items()}
+        return cls(tables, value["logical_messages"], value["first_ordinal"])
+
+
+def write_segment(
+    path: Path,
+    lsns: npt.NDArray[np.uint64],
+    lengths: npt.NDArray[np.int64],
+    data: Sequence[bytes | memoryview],
+    index: SegmentIndex,
+) -> None:
+    """Write a segment file; making it durable is the caller's."""
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    values = pa.py_buffer(b"".join(data))
+    messages = pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), values])
+    schema = pa.schema(_FIELDS, metadata={_FORMAT_KEY: FORMAT, _INDEX_KEY: index.encode()})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        writer.write_batch(pa.record_batch([pa.array(lsns), messages], schema=schema))
+
+
+def read_index(buffer: pa.Buffer, name: str) -> SegmentIndex:
+    return _index(_open(buffer, name).schema, name)
+
+
+def read_segment(buffer: pa.Buffer, name: str) -> MessageBatch:
+    """The messages of a segment, without a copy of their bytes."""
+    file = _open(buffer, name)
+    index = _index(file.schema, name)
+    try:
+        batch = file.get_batch(0)
+        batch.validate()
+    except (pa.ArrowInvalid, OSError, IndexError) as error:
+        raise SpoolCorrupt(f"segment {name} cannot be read", detail=str(error)) from error
+    _, offsets, values = batch.column("message").buffers()
+    starts = np.frombuffer(offsets, dtype=np.int32, count=batch.num_rows + 1).astype(np.int64)
+    lsns = batch.column("lsn").to_numpy(zero_copy_only=True)
+    return MessageBatch(lsns, starts, _padded(buffer, values, int(starts[-1])), index.first_ordinal)
+
+
+def _open(buffer: pa.Buffer, name: str) -> Any:
+    try:
+        return pa.ipc.open_file(buffer)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SpoolCorrupt(f"segment {name} is not an Arrow file", detail=str(error)) from error
+
+
+def _index(schema: Any, name: str) -> SegmentIndex:
+    metadata = schema.metadata or {}
+    if metadata.get(_FORMAT_KEY) != FORMAT:
+        found = metadata.get(_FORMAT_KEY, b"none").decode(errors="replace")
+        raise SpoolCorrupt(f"segment {name} has format {found}, this version reads {FORMAT.decode()}")
+    try:
+        return SegmentIndex.decode(metadata[_INDEX_KEY])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpoolCorrupt(f"segment {name} has no readable index") from error
+
+
+def _padded(file: pa.Buffer, values: pa.Buffer | None, used: int) -> npt.NDArray[np.uint8]:
+    """The message bytes and PADDING readable ones behind them: those of the file itself, whose footer follows."""
+    if values is None:
+        return np.zeros(PADDING, dtype=np.uint8)
+    start = values.address - file.address
+    if start >= 0 and start + used + PADDING <= file.size:
+        return np.frombuffer(file, dtype=np.uint8)[start : start + used + PADDING]
+    return np.concatenate([np.frombuffer(values, dtype=np.uint8)[:used], np.zeros(PADDING, dtype=np.uint8)])

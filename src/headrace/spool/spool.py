@@ -1,0 +1,206 @@
+"""The spool: segments of raw WAL, appended by one receiver, read by anyone, again and again.
+
+The receiver is the only writer. Readers ask for what follows a position and get segments without a hole; what they have
+seen of a segment already they drop by commit LSN, so a segment that a dying receiver published late does no harm.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..config.spool import SpoolConfig
+from ..errors import SpoolGap, SpoolIoError
+from ..lsn import Lsn
+from ..pgoutput.batch import MessageBatch
+from .contract import Entry, Place
+from .name import IdleMark, SegmentName, parse_name
+from .place import open_place
+from .segment import SegmentIndex, read_index, read_segment, write_segment
+
+__all__ = ["Segment", "Spool", "SpoolPosition"]
+
+_Name = TypeVar("_Name", SegmentName, IdleMark)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A published range with all its parts, in order."""
+
+    start: Lsn
+    end: Lsn
+    names: tuple[SegmentName, ...]
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolPosition:
+    """`end`: the next segment starts there. `covered`: nothing before it is missing; a receiver resumes there."""
+
+    end: Lsn
+    covered: Lsn
+
+
+class Spool:
+    """A place with the meaning of its names. Cheap to open; holds no state but the place."""
+
+    def __init__(self, place: Place, *, durable: bool = True) -> None:
+        self.place = place
+        self._durable = durable
+
+    @classmethod
+    def open(cls, config: SpoolConfig) -> Spool:
+        return cls(open_place(config.uri, config.storage_options, config.staging), durable=config.durable)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def segments(self, after: Lsn | None = None) -> list[Segment]:
+        """The complete segments that hold anything at or after a position, in order.
+
+        Raises SpoolGap when they do not begin at that position or do not follow each other.
+        """
+        wanted = [segment for segment in self._complete() if after is None or segment.end > after]
+        chain: list[Segment] = []
+        reached = after
+        for segment in wanted:
+            if reached is not None and segment.start > reached:
+                raise SpoolGap(f"the spool has nothing between {reached} and {segment.start}")
+            if reached is None or segment.end > reached:
+                chain.append(segment)
+                reached = segment.end
+        return chain
+
+    def read(self, name: SegmentName) -> MessageBatch:
+        return read_segment(self.place.read(str(name)), str(name))
+
+    def index(self, name: SegmentName) -> SegmentIndex:
+        return read_index(self.place.read(str(name)), str(name))
+
+    def batches(self, segments: Iterable[Segment]) -> Iterator[MessageBatch]:
+        return (self.read(name) for segment in segments for name in segment.names)
+
+    def position(self) -> SpoolPosition | None:
+        """Where the spool ends, or None for one that nothing was ever written to."""
+        ends = [segment.end for segment in self.segments()]
+        marks = [mark for _, mark in self._entries(IdleMark)]
+        ends += [mark.end for mark in marks]
+        if not ends:
+            return None
+        return SpoolPosition(max(ends), max([*ends, *(mark.covered for mark in marks)]))
+
+    def size(self, after: Lsn | None = None) -> int:
+        """Bytes of published segments (those not wholly before a position)."""
+        return sum(entry.size for entry, name in self._entries(SegmentName) if after is None or name.end > after)
+
+    def _complete(self) -> list[Segment]:
+        groups: dict[tuple[Lsn, Lsn, int], list[tuple[Entry, SegmentName]]] = defaultdict(list)
+        for entry, name in self._entries(SegmentName):
+            groups[name.start, name.end, name.parts].append((entry, name))
+        segments = [
+            Segment(
+                start,
+                end,
+                tuple(sorted(name for _, name in found)),
+                sum(entry.size for entry, _ in found),
+                max(entry.modified for entry, _ in found),
+            )
+            for (start, end, parts), found in groups.items()
+            if len(found) == parts
+        ]
+        return sorted(segments, key=lambda segment: (segment.start, segment.end))
+
+    def _entries(self, kind: type[_Name]) -> list[tuple[Entry, _Name]]:
+        named = ((entry, parse_name(entry.name)) for entry in self.place.entries())
+        return [(entry, name) for entry, name in named if isinstance(name, kind)]
+
+    # -- writing: the receiver only -----------------------------------------------------------------------------
+
+    def clean(self) -> None:
+        """Remove what a crash left: staged files and segments of which parts are missing."""
+        try:
+            for staged in self.place.staging.iterdir():
+                staged.unlink()
+        except OSError as error:
+            raise SpoolIoError(f"cannot clean {self.place.staging}", detail=error.strerror) from error
+        whole = {name for segment in self._complete() for name in segment.names}
+        for _, name in self._entries(SegmentName):
+            if name not in whole:
+                self.place.delete(str(name))
+
+    def stage(self) -> Path:
+        """A new path to write a file to, before it is published."""
+        return self.place.staging / secrets.token_hex(8)
+
+    def write(
+        self,
+        path: Path,
+        lsns: npt.NDArray[np.uint64],
+        lengths: npt.NDArray[np.int64],
+        data: Sequence[bytes | memoryview],
+        index: SegmentIndex,
+    ) -> None:
+        """Write a staged segment, whole and safe on disk, or not at all."""
+        try:
+            write_segment(path, lsns, lengths, data, index)
+            if self._durable:
+                _fsync(path)
+        except OSError as error:
+            # A failed fsync may have dropped pages that look written: only writing them anew is safe.
+            path.unlink(missing_ok=True)
+            raise SpoolIoError(f"cannot write {path}", detail=error.strerror or str(error)) from error
+
+    def publish(self, staged: Path, name: SegmentName) -> None:
+        """Give a staged part its name. A segment is visible once all its parts are, and safe after `sync`."""
+        self.place.publish(staged, str(name))
+
+    def sync(self) -> None:
+        """Make the names published so far safe."""
+        if self._durable:
+            self.place.sync()
+
+    def mark_idle(self, mark: IdleMark, replaces: IdleMark | None = None) -> None:
+        """Record that nothing lies between the last segment and a position, before that position is confirmed."""
+        staged = self.stage()
+        try:
+            staged.touch()
+        except OSError as error:
+            raise SpoolIoError(f"cannot write {staged}", detail=error.strerror) from error
+        self.place.publish(staged, str(mark))
+        self.sync()
+        if replaces is not None and replaces != mark:
+            self.place.delete(str(replaces))
+
+    def release(self, applied: Lsn, keep_seconds: float) -> int:
+        """Delete segments every table has applied and that are old enough; the newest stays. Returns bytes freed."""
+        now = time.time()
+        freed = 0
+        for segment in self._complete()[:-1]:
+            # An age below zero means that the clock was set back: it says nothing, and must not fill the disk.
+            if segment.end > applied or 0 <= now - segment.modified < keep_seconds:
+                break
+            for name in segment.names:
+                self.place.delete(str(name))
+            freed += segment.size
+        return freed
+
+    def reset(self, start: Lsn) -> None:
+        """Forget everything and begin anew at a position."""
+        for entry in self.place.entries():
+            if parse_name(entry.name) is not None:
+                self.place.delete(entry.name)
+        self.mark_idle(IdleMark(start, start))
+
+
+def _fsync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
