@@ -1,0 +1,49 @@
+"""Settings of the receiver, the process that holds the replication slot."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .connection import PgConnectionConfig
+from .spool import SpoolConfig
+
+__all__ = ["ReceiverConfig"]
+
+
+class ReceiverConfig(BaseModel):
+    """What the receiver reads, from where, and where it puts it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pg_connection: PgConnectionConfig = Field(description="The source database and how to log in to it.")
+    publication_name: str = Field(min_length=1, max_length=63, description="The publication to read.")
+    slot_name: str = Field(
+        pattern=r"^[a-z0-9_]{1,63}$",
+        description="The logical replication slot, made beforehand with the pgoutput plugin. One receiver reads it.",
+    )
+    spool: SpoolConfig = Field(description="Where what was received goes.")
+    pipeline_id: int = Field(default=0, ge=0, description="Part of application_name, to tell connections apart.")
+    streaming: bool = Field(
+        default=True,
+        description="Ask the server to send large transactions before they commit, so that neither side keeps them "
+        "in memory or on the source's disk.",
+    )
+    binary: bool = Field(
+        default=False,
+        description="Ask for values in binary form: about a tenth cheaper for the server, but only for tables all of "
+        "whose types Headrace can read that way.",
+    )
+    status_interval_ms: int = Field(
+        default=1000,
+        ge=10,
+        description="Milliseconds between two reports to Postgres. Far below any sensible wal_sender_timeout (60 s).",
+    )
+    reconnect_max_delay_ms: int = Field(
+        default=30_000, ge=10, description="Upper bound in milliseconds of the doubling delay between reconnects."
+    )
+    backlog_bytes: int = Field(
+        default=8 * 1024 * 1024,
+        ge=1024,
+        description="Bytes received but not yet taken by the spool's writer before reading pauses. A tenth of a second "
+        "of a busy server; each byte costs about three in memory, because messages lie there one by one.",
+    )

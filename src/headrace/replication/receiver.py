@@ -1,0 +1,276 @@
+"""The receiver: holds the slot, moves what arrives towards the spool, and tells Postgres how far that got.
+
+One thread (the caller's) serves the socket and nothing else; it never waits for the disk. When the spool falls behind
+or is full it stops reading, and goes on reporting, so that the server neither hangs up nor loses anything: WAL waits
+there.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from ..config.receiver import ReceiverConfig
+from ..errors import HeadraceError, RetryPolicy, SourceError, SpoolGap, SpoolIoError
+from ..lsn import INVALID_LSN, Lsn
+from ..postgres.connection import connect
+from ..postgres.slots import SlotState, require_usable
+from ..spool import Spool, SpoolPosition
+from ..spool.owner import SpoolOwner, claim, lock
+from .binary import require_binary
+from .feedback import Positions, confirmable
+from .spooling import Spooling
+from .watch import PublicationWatch
+from .wire import Wire
+
+__all__ = ["Receiver", "ReceiverStatus"]
+
+FIRST_RECONNECT_DELAY_S = 0.1
+FINISH_TIMEOUT_S = 10.0
+GATHER_S = 0.003
+HANG_UP_S = 5.0
+"""Seconds of not reading after which the connection is given up until there is room. A server that cannot send cannot
+end its walsender either, and a checkpoint that wants to invalidate the slot then waits for it."""
+SLOT_CHECK_INTERVAL_S = 5.0
+TELL_INTERVAL_S = 0.05
+"""Seconds between two reports to whoever watches: prompt for a person and a batch, nothing for the receiver."""
+
+_log = structlog.get_logger("headrace.receiver")
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverStatus:
+    """What the receiver tells those who watch it. `state` is connecting, streaming, paused, retrying or stopped."""
+
+    state: str
+    received: Lsn = INVALID_LSN
+    spooled: Lsn = INVALID_LSN
+    covered: Lsn = INVALID_LSN
+    applied: Lsn = INVALID_LSN
+    confirmed: Lsn = INVALID_LSN
+    unapplied_bytes: int = 0
+    reconnects: int = 0
+    problem: HeadraceError | None = None
+
+
+class Receiver:
+    """`run` works until `stop`, or until an error that trying again does not mend. One per slot."""
+
+    def __init__(self, config: ReceiverConfig, report: Callable[[ReceiverStatus], None] = lambda _: None) -> None:
+        self._config = config
+        self._report = report
+        self._stopping = threading.Event()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._spool = Spool.open(config.spool)
+        self._spooling: Spooling | None = None
+        self._watch = PublicationWatch(config, self._wake)
+        self._received = self._confirmed = INVALID_LSN
+        self._connections = 0
+        self._applied = INVALID_LSN
+        self._status = ReceiverStatus("new")
+        self._told_at = 0.0
+
+    # -- commands, from any thread ------------------------------------------------------------------------------
+
+    def apply(self, lsn: Lsn) -> None:
+        """Every table has durably applied everything before `lsn`: it may be confirmed, and its segments released."""
+        self._applied = max(self._applied, lsn)
+        if self._spooling is not None:
+            self._spooling.apply(self._applied)
+        self._wake()
+
+    def stop(self) -> None:
+        """Publish what is complete, report it to the server, and return from `run`."""
+        self._stopping.set()
+        self._wake()
+
+    # -- the socket's thread ------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        held = lock(self._spool.place)
+        self._watch.start()
+        try:
+            self._spool.clean()
+            self._stream_until_stopped()
+        finally:
+            self._watch.close()
+            if self._spooling is not None:
+                self._spooling.finish(FINISH_TIMEOUT_S)
+            if held is not None:
+                os.close(held)
+            self._tell("stopped")
+
+    def _stream_until_stopped(self) -> None:
+        delay = FIRST_RECONNECT_DELAY_S
+        while not self._stopping.is_set():
+            self._tell("connecting")
+            try:
+                self._wait_for_room()
+                with Wire.connect(self._config) as wire:
+                    wire.start(self._prepare(wire.system_id))
+                    delay = FIRST_RECONNECT_DELAY_S
+                    self._connections += 1
+                    self._stream(wire)
+            except (SourceError, SpoolIoError) as error:
+                self._give_up_or_wait(error, delay)
+                delay = min(delay * 2, self._config.reconnect_max_delay_ms / 1000)
+
+    def _wait_for_room(self) -> None:
+        """Hold no connection while nothing may be read, but look after the slot: it may be lost meanwhile."""
+        while self._spooling is not None and self._spooling.full and not self._stopping.is_set():
+            self._raise_if_dead(self._spooling)
+            self._tell("paused", self._spooling.problem)
+            woken, _, _ = select.select([self._wake_read], [], [], SLOT_CHECK_INTERVAL_S)
+            if woken:
+                self._drain_wakes()
+            else:
+                self._usable_slot()
+
+    def _usable_slot(self) -> SlotState:
+        with connect(self._config.pg_connection, "receiver_start", pipeline=self._config.pipeline_id) as connection:
+            if self._config.binary:
+                require_binary(connection, self._config.publication_name)
+            return require_usable(connection, self._config.slot_name)
+
+    def _give_up_or_wait(self, error: HeadraceError, delay: float) -> None:
+        if error.retry is not RetryPolicy.TIMED:
+            raise error
+        self._tell("retrying", error)
+        # Spread out, so that many receivers do not knock at a restarted server at once.
+        pause = delay * random.uniform(0.5, 1.0)  # noqa: S311
+        _log.warning("retrying", error=str(error), kind=error.kind, hint=error.hint, seconds=round(pause, 2))
+        self._stopping.wait(pause)
+
+    def _prepare(self, system_id: str) -> Lsn:
+        """Check that slot and spool fit together, and say where to start."""
+        slot = self._usable_slot()
+        confirmed = slot.confirmed_flush_lsn or INVALID_LSN
+        claim(self._spool.place, SpoolOwner(system_id, slot.database or "", self._config.slot_name))
+        if self._spooling is None:
+            self._spooling = self._start_spooling(self._fitting_position(confirmed))
+        start = self._spooling.reset(self._stopping)
+        if confirmed > start:
+            raise self._gap(start, confirmed)
+        self._received = max(self._received, start)
+        self._confirmed = confirmed
+        _log.info("start", slot=self._config.slot_name, lsn=str(start), confirmed=str(confirmed))
+        return start
+
+    def _fitting_position(self, confirmed: Lsn) -> SpoolPosition:
+        position = self._spool.position()
+        if position is not None and position.covered >= confirmed:
+            return position
+        if position is not None and self._config.spool.durable:
+            raise self._gap(position.covered, confirmed)
+        # A spool that never was, or one that is not durable: everything before `confirmed` has been applied.
+        self._spool.reset(confirmed)
+        return SpoolPosition(confirmed, confirmed)
+
+    def _gap(self, end: Lsn, confirmed: Lsn) -> SpoolGap:
+        # The server would go on at `confirmed` without a word: what lies before it is gone from there.
+        return SpoolGap(
+            f"the spool ends at {end}, but the slot {self._config.slot_name} continues at {confirmed}",
+            detail="another reader has used the slot, the slot was created anew, or the spool was put back",
+        )
+
+    def _start_spooling(self, position: SpoolPosition) -> Spooling:
+        spooling = Spooling(self._spool, self._config.spool, position, self._config.backlog_bytes, self._wake)
+        spooling.apply(self._applied)
+        spooling.start()
+        return spooling
+
+    def _stream(self, wire: Wire) -> None:
+        spooling = self._spooling
+        assert spooling is not None
+        interval = self._config.status_interval_ms / 1000
+        report_due = hang_up_at = time.monotonic()
+        while not self._stopping.is_set():
+            self._raise_if_dead(spooling)
+            reading = not spooling.full
+            taken = reading and self._take(wire, spooling)
+            now = time.monotonic()
+            if reading:
+                hang_up_at = now + HANG_UP_S
+            elif now >= hang_up_at:
+                return
+            if now >= report_due or wire.reply_requested:
+                self._send_status(wire, spooling)
+                report_due = now + interval
+            told = self._tell("streaming" if reading else "paused", spooling.problem)
+            if taken:
+                # More is on its way. A moment's wait lets it gather, and a read brings hundreds of messages, not ten.
+                wire.wait(GATHER_S, self._wake_read, reading=False)
+            else:
+                patience = report_due - now if told else min(report_due - now, TELL_INTERVAL_S)
+                wire.wait(patience, self._wake_read, reading=reading)
+            self._drain_wakes()
+        self._settle(wire, spooling)
+
+    def _take(self, wire: Wire, spooling: Spooling) -> bool:
+        contents, size = wire.read()
+        if contents:
+            # Header bytes 1 to 8: the position of WAL data, or how far a keepalive says the server has read.
+            self._received = max(self._received, Lsn(int.from_bytes(contents[-1][1:9], "big")))
+            spooling.put(contents, size)
+        return bool(contents)
+
+    def _send_status(self, wire: Wire, spooling: Spooling) -> None:
+        confirm = confirmable(spooling.positions, durable_spool=self._config.spool.durable)
+        self._confirmed = max(self._confirmed, confirm)
+        wire.send_status(max(self._received, self._confirmed), self._confirmed)
+
+    def _settle(self, wire: Wire, spooling: Spooling) -> None:
+        """Stopping in order: what is complete is published, and what is published is confirmed."""
+        spooling.finish(FINISH_TIMEOUT_S)
+        self._send_status(wire, spooling)
+
+    def _raise_if_dead(self, spooling: Spooling) -> None:
+        if self._watch.problem is not None:
+            raise self._watch.problem
+        if not spooling.alive:
+            raise spooling.problem or RuntimeError("the spooling thread died") from spooling.failure
+
+    def _tell(self, state: str, problem: HeadraceError | None = None) -> bool:
+        """Report to whoever watches, if anything changed and not too often; whether they know it all."""
+        spooling = self._spooling
+        positions = spooling.positions if spooling else Positions()
+        status = ReceiverStatus(
+            state,
+            received=self._received,
+            spooled=positions.spooled,
+            covered=positions.covered,
+            applied=self._applied,
+            confirmed=self._confirmed,
+            unapplied_bytes=spooling.unapplied_bytes if spooling else 0,
+            reconnects=max(0, self._connections - 1),
+            problem=problem,
+        )
+        now = time.monotonic()
+        if status == self._status:
+            return True
+        if status.state == self._status.state and now - self._told_at < TELL_INTERVAL_S:
+            return False
+        self._status, self._told_at = status, now
+        self._report(status)
+        return True
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_write, b"!")
+        except BlockingIOError:
+            return  # the pipe is full of wake-ups already
+
+    def _drain_wakes(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return

@@ -1,0 +1,104 @@
+"""Transactions that the server sends while they are still running: each in files of its own until it ends.
+
+They are nobody's until their commit. A commit replays the file into the spool; an abort removes it; a rolled-back
+savepoint's messages are left out of the replay. After a reconnect the server sends them again from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import SpoolIoError
+from .chunk import Kind, Piece
+
+__all__ = ["StreamedTransaction"]
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("lsn", pa.uint64(), nullable=False),
+        pa.field("xid", pa.uint32(), nullable=False),
+        pa.field("message", pa.binary(), nullable=False),
+    ]
+)
+
+
+class StreamedTransaction:
+    """One running transaction: its newest messages in memory, the rest in files, one per spill."""
+
+    def __init__(self, xid: int, new_path: Callable[[], Path]) -> None:
+        self.xid = xid
+        self.relations: dict[int, tuple[int, bytes]] = {}
+        """The Relation messages it brought, each with its place in the order of arrival."""
+        self._new_path = new_path
+        self._files: list[Path] = []
+        self._pieces: list[Piece] = []
+        self._aborted: set[int] = set()
+        self.buffered = 0
+
+    def append(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+        self.buffered += piece.size
+
+    def abort(self, subxid: int) -> None:
+        """A savepoint was rolled back: none of its changes happened."""
+        self._aborted.add(subxid)
+
+    def spill(self) -> None:
+        """Move what is in memory to a file. If the disk refuses, it stays in memory and no file is left."""
+        path = self._new_path()
+        try:
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
+                for piece in self._pieces:
+                    writer.write_batch(_record_batch(piece))
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise SpoolIoError(f"cannot write {path}", detail=error.strerror or str(error)) from error
+        self._files.append(path)
+        self._pieces.clear()
+        self.buffered = 0
+
+    def pieces(self) -> Iterator[Piece]:
+        """Everything that was not rolled back, in order, one piece in memory at a time."""
+        for path in self._files:
+            # Read, not mapped: mapped pages would count as this process's memory.
+            with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as reader:
+                for batch in reader:
+                    yield self._without_aborted(_piece(batch))
+        for piece in self._pieces:
+            yield self._without_aborted(piece)
+
+    def discard(self) -> None:
+        self._pieces.clear()
+        for path in self._files:
+            path.unlink(missing_ok=True)
+
+    def _without_aborted(self, piece: Piece) -> Piece:
+        assert piece.xids is not None
+        # Relation and Type stay: the server sends them once per transaction and counts on their being known afterwards,
+        # even when the savepoint they arrived in was rolled back.
+        schema = (piece.kinds == Kind.RELATION) | (piece.kinds == Kind.TYPE)
+        keep = schema | ~np.isin(piece.xids, list(self._aborted))
+        return piece if keep.all() else _piece(_record_batch(piece).filter(pa.array(keep)))
+
+
+def _record_batch(piece: Piece) -> Any:
+    offsets = np.zeros(len(piece.lengths) + 1, dtype=np.int32)
+    np.cumsum(piece.lengths, out=offsets[1:])
+    messages = pa.Array.from_buffers(
+        pa.binary(), len(piece.lengths), [None, pa.py_buffer(offsets), pa.py_buffer(piece.data)]
+    )
+    return pa.record_batch([pa.array(piece.lsns), pa.array(piece.xids), messages], schema=_SCHEMA)
+
+
+def _piece(batch: Any) -> Piece:
+    _, offsets, data = batch.column("message").buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32, count=batch.num_rows + 1)
+    values = memoryview(data)[ends[0] : ends[-1]] if data is not None else b""
+    return Piece.of(
+        batch.column("lsn").to_numpy(), np.diff(ends).astype(np.int64), values, batch.column("xid").to_numpy()
+    )

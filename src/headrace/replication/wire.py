@@ -1,0 +1,161 @@
+"""The replication connection while it streams: contents in, status updates out, never blocking."""
+
+from __future__ import annotations
+
+import re
+import select
+import time
+from typing import Any
+
+import psycopg
+from psycopg import pq
+
+from ..config.receiver import ReceiverConfig
+from ..errors import PublicationNotFound, SlotInUse, SlotInvalidated, SlotNotFound, SourceConnectionFailed, SourceError
+from ..lsn import Lsn
+from ..pgoutput.stream import standby_status_update
+from ..pgoutput.timestamps import POSTGRES_EPOCH_MICROS
+from ..postgres.connection import connect_replication
+from ..postgres.translation import translate
+from ..postgres.version import ServerVersion
+from ..schema import quote_identifier
+from .chunk import Contents
+
+__all__ = ["Wire", "start_command"]
+
+READ_BYTES = 1024 * 1024
+"""Bytes after which `read` returns what it has, so that replies are never late."""
+
+_KEEPALIVE = ord("k")
+_REPLY_REQUESTED = 17
+"""The byte of a keepalive in which the server asks for an answer at once."""
+
+
+def start_command(config: ReceiverConfig, version: ServerVersion, start: Lsn) -> str:
+    """START_REPLICATION with the most this server offers."""
+    options = {
+        "proto_version": str(version.max_proto_version if config.streaming else 1),
+        "publication_names": quote_identifier(config.publication_name),
+        "messages": "true",
+    }
+    if config.streaming:
+        options["streaming"] = version.streaming
+    if config.binary:
+        options["binary"] = "true"
+    rendered = ", ".join(f"{name} '{value.replace(chr(39), chr(39) * 2)}'" for name, value in options.items())
+    return f"START_REPLICATION SLOT {quote_identifier(config.slot_name)} LOGICAL {start} ({rendered})"
+
+
+class Wire:
+    """One thread uses it. Raises SourceError when the connection ends."""
+
+    def __init__(self, connection: psycopg.Connection[Any], config: ReceiverConfig) -> None:
+        self._connection = connection
+        self._pgconn = connection.pgconn
+        self._config = config
+        self._unsent = False
+        self.reply_requested = False
+        identity = connection.execute("IDENTIFY_SYSTEM").fetchone()
+        assert identity is not None
+        self.system_id = str(identity[0])
+
+    @classmethod
+    def connect(cls, config: ReceiverConfig) -> Wire:
+        connection = connect_replication(config.pg_connection, "receiver", pipeline=config.pipeline_id)
+        try:
+            return cls(connection, config)
+        except psycopg.Error as error:
+            connection.close()
+            raise translate(error) from error
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def start(self, lsn: Lsn) -> None:
+        """Enter COPY BOTH; from here on only `read`, `send_status` and `wait` are of use."""
+        command = start_command(self._config, ServerVersion.of(self._connection), lsn)
+        try:
+            result = self._pgconn.exec_(command.encode())
+        except psycopg.Error as error:
+            raise self._error(error) from error
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._error(psycopg.errors.error_from_result(result))
+        self._pgconn.nonblocking = 1
+
+    def read(self) -> tuple[Contents, int]:
+        """What has arrived, and its size in bytes; empty when nothing has."""
+        contents: Contents = []
+        size = 0
+        get, append = self._pgconn.get_copy_data, contents.append
+        try:
+            while size < READ_BYTES:
+                self._pgconn.consume_input()
+                before = size
+                # The only loop over messages in the receiver: it does as little as can be done.
+                while True:
+                    length, data = get(1)
+                    if length <= 0:
+                        break
+                    append(data)
+                    size += length
+                if length < 0:
+                    raise self._ended()
+                if size == before:
+                    break
+        except psycopg.Error as error:
+            raise self._error(error) from error
+        self._note_reply_request(contents)
+        return contents, size
+
+    def _note_reply_request(self, contents: Contents) -> None:
+        # A keepalive that waits for an answer is the last thing the server sent: it says nothing more until then.
+        if contents and contents[-1][0] == _KEEPALIVE and contents[-1][_REPLY_REQUESTED]:
+            self.reply_requested = True
+
+    def send_status(self, written: Lsn, flushed: Lsn) -> None:
+        """Report. `flushed` is a promise: the server may forget everything before it."""
+        now = time.time_ns() // 1000 - POSTGRES_EPOCH_MICROS
+        try:
+            self._pgconn.put_copy_data(standby_status_update(written, flushed, flushed, now))
+            self._flush()
+        except psycopg.Error as error:
+            raise self._error(error) from error
+        self.reply_requested = False
+
+    def _flush(self) -> None:
+        self._unsent = self._pgconn.flush() == 1
+
+    def wait(self, seconds: float, wake: int, *, reading: bool) -> None:
+        """Wait for something to read (if `reading`), for room to write, for a byte on `wake`, or for the time."""
+        socket = self._pgconn.socket
+        readable = [wake, socket] if reading else [wake]
+        _, writable, _ = select.select(readable, [socket] if self._unsent else [], [], max(0.0, seconds))
+        if writable:
+            try:
+                self._flush()
+            except psycopg.Error as error:
+                raise self._error(error) from error
+
+    def _ended(self) -> SourceError:
+        result = self._pgconn.get_result()
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            return self._error(psycopg.errors.error_from_result(result))
+        return SourceConnectionFailed("the server ended the replication stream")
+
+    def _error(self, error: psycopg.Error) -> SourceError:
+        """What the server says of slots and publications shares SQLSTATEs with other things: there its words decide."""
+        text = error.diag.message_primary or ""
+        slot, publication = f"replication slot {self._config.slot_name}", self._config.publication_name
+        for sqlstate, words, kind, message in (
+            ("55006", "", SlotInUse, f"{slot} is read by another process"),
+            ("55000", "no longer|cannot read from|invalidated", SlotInvalidated, f"{slot} can deliver no more changes"),
+            ("42704", "publication", PublicationNotFound, f"publication {publication} does not exist"),
+            ("42704", "slot", SlotNotFound, f"{slot} does not exist"),
+        ):
+            if error.sqlstate == sqlstate and re.search(words, text):
+                detail = " ".join(part for part in (text, error.diag.message_detail) if part)
+                return kind(message, sqlstate=sqlstate, detail=detail)
+        return translate(error, "the replication stream broke")
