@@ -1,0 +1,156 @@
+"""The documents say what the code does: generated pages are current, tables match the code, links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pyarrow as pa
+import pytest
+
+from headrace.pgoutput.changes import CHANGE_FIELDS
+from headrace.pgtypes.contract import Conversion
+from headrace.pgtypes.registry import builtin_type, conversion_for
+from headrace.postgres.preflight import ALL_CHECKS
+from headrace.schema import PgType
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+TYPES = (ROOT / "docs" / "concepts" / "types.md").read_text(encoding="utf-8")
+
+INT4 = PgType(23, "int4")
+MADE_TYPES: dict[str, Conversion] = {
+    "`numeric(p, s)` with `p` up to 38 and `s` from 0 to `p`": conversion_for(
+        PgType(1700, "numeric"), (10 << 16 | 2) + 4
+    ),
+    "any other `numeric`": conversion_for(PgType(1700, "numeric"), (39 << 16 | 2) + 4),
+    "`T[]`": conversion_for(PgType(20_001, "_widget", element=INT4)),
+    "a domain": conversion_for(PgType(20_002, "positive", kind="d", base=INT4)),
+    "an enum": conversion_for(PgType(20_003, "mood", kind="e")),
+    "`hstore`": conversion_for(PgType(20_004, "hstore", schema="public")),
+    "`citext`, `ltree`, `lquery`, `ltxtquery`": conversion_for(PgType(20_005, "ltxtquery", schema="public")),
+    "composite types, ranges you created, types of other extensions": conversion_for(PgType(20_006, "pair", kind="c")),
+}
+MADE_ARROW = {
+    "`decimal128(p, s)`": pa.decimal128(10, 2),
+    "`list` of what T has": pa.list_(pa.int32()),
+    "what its base type has": pa.int32(),
+    "`map<string, string>`": pa.map_(pa.string(), pa.string()),
+    "`string`": pa.string(),
+}
+
+
+def page_id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def table(page: str, heading: str) -> Iterator[list[str]]:
+    """The rows of the first table under a heading."""
+    lines = iter(page.split(f"\n## {heading}\n")[1].splitlines())
+    for line in lines:
+        if line.startswith("|---"):
+            break
+    for line in lines:
+        if not line.startswith("|"):
+            return
+        yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def quoted(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+@pytest.mark.parametrize("name", ["error_reference", "configuration_reference"])
+def test_a_generated_page_is_current(name: str) -> None:
+    made = tool(name)
+    assert made.PAGE.read_text(encoding="utf-8") == made.page(), f"run: .venv/bin/python tools/{name}.py"
+
+
+def test_the_tree_of_errors_names_every_error() -> None:
+    made = tool("error_reference")
+    classes = [cls.__name__ for cls in made.error_classes()]
+    assert list(made.told_in_tree()) == classes
+    assert [name for name in classes if f"| `{name}` |" not in made.page()] == []
+
+
+def test_every_setting_says_what_it_means() -> None:
+    models = tool("configuration_reference").MODELS
+    fields = [(model.__name__, name, field) for model in models for name, field in model.model_fields.items()]
+    assert len(fields) > 20
+    assert [(model, name) for model, name, field in fields if not field.description] == []
+
+
+def test_every_built_in_type_is_listed_with_what_it_becomes() -> None:
+    told = {
+        name: (quoted(arrow), binary)
+        for names, arrow, binary, _ in table(TYPES, "Built-in types")
+        for name in quoted(names)
+    }
+    known = {t.name: conversion_for(t) for t in map(builtin_type, range(16_384)) if t is not None and t.element is None}
+    assert told == {
+        name: ([str(conversion.arrow_type)], "yes" if conversion.supports_binary else "no")
+        for name, conversion in known.items()
+    }
+
+
+def test_types_made_of_others_are_what_the_page_says() -> None:
+    told = {names: (arrow, binary) for names, arrow, binary in table(TYPES, "Types made of others")}
+    assert told.keys() == MADE_TYPES.keys()
+    assert {names: MADE_ARROW[arrow] for names, (arrow, _) in told.items()} == {
+        names: conversion.arrow_type for names, conversion in MADE_TYPES.items()
+    }
+    # "as T" stands for the integer that these are made of, whose binary form can be read.
+    assert {names: binary != "no" for names, (_, binary) in told.items()} == {
+        names: conversion.supports_binary for names, conversion in MADE_TYPES.items()
+    }
+
+
+def test_the_columns_of_a_change_are_listed() -> None:
+    told = [(*quoted(name), *quoted(arrow)) for name, arrow, _ in table(TYPES, "The columns of a change")]
+    assert told == [*((field.name, str(field.type)) for field in CHANGE_FIELDS), ("row",), ("old",)]
+
+
+def test_every_preflight_check_is_explained() -> None:
+    page = (ROOT / "docs" / "guides" / "configure-postgres.md").read_text(encoding="utf-8")
+    assert [quoted(row[0]) for row in table(page, "The checks")] == [[check.name] for check in ALL_CHECKS]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = [str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md") if page.name != "README.md"]
+    assert len(pages) > 5
+    assert [page for page in pages if f"({page})" not in index] == []
+
+
+def test_the_readme_names_every_make_target() -> None:
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(targets) > 10
+    assert [target for target in targets if target != "help" and f"`make {target}`" not in readme] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    # The README says of `demo` that it comes later.
+    named = set(re.findall(r"(?:`|^ *)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)) - {"demo"}
+    assert named - targets == set()
