@@ -3,6 +3,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+# What the machine trusts, uv trusts: as pip does, and as networks with a certificate authority of their own need.
+export UV_SYSTEM_CERTS := true
+
 PYTHON ?= python3
 UV := .tools/uv/bin/uv
 RUN := .venv/bin/
