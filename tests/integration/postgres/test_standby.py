@@ -6,19 +6,25 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import psycopg
 import pytest
 
-from headrace.errors import SourceUnsupported
+from headrace.config.receiver import ReceiverConfig
+from headrace.config.spool import SpoolConfig
+from headrace.errors import SourceError, SourceUnsupported
 from headrace.postgres.connection import connect, parse_conninfo
 from headrace.postgres.lag import slot_lag, wal_end
 from headrace.postgres.preflight import Severity, Target, run_checks
 from headrace.postgres.publications import published_tables
 from headrace.postgres.slots import create_slot, drop_slot, require_usable
 from headrace.postgres.snapshots import current_snapshot, export_snapshot
+from headrace.replication import ReceiverProcess
+from headrace.spool import Spool
 from headrace.testing import PostgresServer
+from recvlogical import transactions_in_spool
 
 pytestmark = pytest.mark.matrix
 
@@ -96,6 +102,29 @@ def test_slots_and_lag(primary: PostgresServer, standby: PostgresServer) -> None
         assert lag.unconfirmed_bytes is not None
         assert lag.unconfirmed_bytes > 0
         drop_slot(session, "on_standby")
+
+
+def test_a_receiver_on_a_standby(primary: PostgresServer, standby: PostgresServer, tmp_path: Path) -> None:
+    """Changes made on the primary reach the spool of a receiver that reads the standby, which is confirmed there."""
+    config = parse_conninfo(standby.conninfo())
+    if standby.version < 16:
+        with connect(config, "test") as session, pytest.raises(SourceError, match="recovery"):
+            create_slot(session, "receiver_standby")
+        return
+    spool = SpoolConfig(uri=str(tmp_path / "spool"), segment_age_ms=20)
+    receiving = ReceiverConfig(pg_connection=config, publication_name="p", slot_name="receiver_standby", spool=spool)
+    with connect(config, "test") as session, psycopg.connect(primary.conninfo(), autocommit=True) as admin:
+        with activity(primary):
+            create_slot(session, "receiver_standby", timeout_s=60)
+        with ReceiverProcess(receiving) as receiver:
+            row = admin.execute("INSERT INTO t DEFAULT VALUES RETURNING id::text").fetchone()
+            assert row is not None
+            end = wal_end(admin)
+            receiver.wait(lambda status: status.spooled >= end or status.covered >= end, 60)
+            receiver.wait(lambda status: status.confirmed >= end, 30)
+        messages = [m for group in transactions_in_spool(Spool.open(spool)).values() for m in group]
+        assert any(message[:1] == b"I" and row[0].encode() in message for message in messages)
+        drop_slot(session, "receiver_standby")
 
 
 def test_snapshot_handoff(primary: PostgresServer, standby: PostgresServer) -> None:
