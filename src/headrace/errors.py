@@ -29,9 +29,15 @@
     |     |- SlotInvalidated            WAL it needs is gone
     |     |- SlotDropTimeout
     |- SpoolError
-       |- SpoolGap                      changes are missing between the spool and the slot
-       |- SpoolCorrupt                  a segment cannot be read
-       |- SpoolIoError                  (timed) the spool's place cannot be written or read
+    |  |- SpoolGap                      changes are missing between the spool and the slot
+    |  |- SpoolCorrupt                  a segment cannot be read
+    |  |- SpoolIoError                  (timed) the spool's place cannot be written or read
+    |- StoreError                       where table states, schemas and progress are kept
+       |- StoreVersionError             a newer version of headrace wrote it
+       |- StoreCorrupt                  it is no store of headrace, or cannot be read
+       |- StoreIoError                  (timed) it cannot be written or read
+       |- RollbackImpossible            a table has no earlier state to go back to
+       |- DestinationSchemaNotApplied   a destination table was found in the middle of a schema change
 
 Messages are lower case and factual; `detail` holds what the other side said; `hint` what to do. No error ever carries
 a row value or a password. All of them pickle, so that they cross process boundaries.
@@ -44,11 +50,13 @@ from typing import Any, ClassVar
 
 __all__ = [
     "ConfigError",
+    "DestinationSchemaNotApplied",
     "HeadraceError",
     "IllegalTransition",
     "ProtocolError",
     "PublicationNotFound",
     "RetryPolicy",
+    "RollbackImpossible",
     "SlotAlreadyExists",
     "SlotDropTimeout",
     "SlotError",
@@ -75,6 +83,10 @@ __all__ = [
     "SpoolError",
     "SpoolGap",
     "SpoolIoError",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreIoError",
+    "StoreVersionError",
     "UnrepresentableValue",
     "error_for_sqlstate",
 ]
@@ -281,6 +293,31 @@ class SpoolCorrupt(SpoolError):
 class SpoolIoError(SpoolError):
     retry = RetryPolicy.TIMED
     hint = "check that the spool's place exists, is writable and has space"
+
+
+class StoreError(HeadraceError):
+    """Where table states, schemas and progress are kept."""
+
+
+class StoreVersionError(StoreError):
+    hint = "run the version of headrace that wrote it, or a newer one"
+
+
+class StoreCorrupt(StoreError):
+    hint = "point the pipeline at its own store, or put that back from a backup; without one, copy all tables again"
+
+
+class StoreIoError(StoreError):
+    retry = RetryPolicy.TIMED
+    hint = "check that the store's file or database exists, is writable and has space"
+
+
+class RollbackImpossible(StoreError):
+    hint = "start the table over instead: roll it back to Init"
+
+
+class DestinationSchemaNotApplied(StoreError):
+    hint = "the schema change was interrupted: let the destination finish it, or copy the table again"
 
 
 # Longest match first: a full code, then its class (the first two characters).

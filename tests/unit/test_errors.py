@@ -54,6 +54,7 @@ def test_only_these_are_tried_again_by_themselves() -> None:
     assert timed == {
         "SlotDropTimeout", "SlotInUse", "SourceCanceled", "SourceConflict", "SourceConnectionFailed",
         "SourceInRecovery", "SourceLockTimeout", "SourceShutdown", "SpoolIoError",
+        "StoreIoError",
     }  # fmt: skip
 
 

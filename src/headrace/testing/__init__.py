@@ -1,4 +1,7 @@
-"""The test kit, public: real servers, scripted faults and (later) the conformance suites a third party can run."""
+"""The test kit, public: real servers, scripted faults, and conformance suites that a third party can run.
+
+The suites need pytest and are imported from their own modules (`testing.store_suite`).
+"""
 
 from .binaries import DEFAULT_VERSION, VERSIONS
 from .postgres import PostgresServer

@@ -1,0 +1,98 @@
+"""The promises of a store: where a pipeline keeps what must outlive it.
+
+One instance belongs to one pipeline id: it neither sees nor touches what another pipeline keeps in the same place.
+Methods may be called from any thread. A write is atomic, and durable when it returns. If it raises, nothing
+changed; only after StoreIoError the write may have happened, and every method but `rollback_table_state` may be called
+again. A read sees every write that returned before it, whichever instance made it. What the medium does is raised as
+StoreError, never as the medium's own exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from ..lsn import Lsn
+from ..schema import ReplicatedTableSchema
+from ..table_state import TableState
+from .records import DestinationTableMetadata, SchemaVersion, StateEntry, Worker
+
+__all__ = ["HISTORY_KEPT", "PipelineStore", "SchemaStore", "StateStore", "TableStateLifecycleStore"]
+
+HISTORY_KEPT = 100
+"""How many states of a table a store keeps at least, the newest. Older ones may go: a table can fail every minute."""
+
+
+class SchemaStore(Protocol):
+    """Versions of table schemas, each in force from its snapshot LSN until the next."""
+
+    def store_table_schema(self, schema: ReplicatedTableSchema, snapshot_lsn: Lsn) -> SchemaVersion:
+        """Keep a version. One that is there for this table and LSN is replaced."""
+
+    def get_table_schema(self, table_id: int, at: Lsn) -> SchemaVersion | None:
+        """The version in force at an LSN: the one with the largest snapshot LSN that is not above it."""
+
+    def get_table_schemas(self) -> Sequence[SchemaVersion]:
+        """All versions of all tables, by table and LSN."""
+
+    def prune_table_schemas(self, needed_from: Mapping[int, Lsn]) -> int:
+        """Forget, per table named, the versions before the one in force at the LSN; returns how many went."""
+
+
+class StateStore(Protocol):
+    """Table states, progress, and what stands at the destination."""
+
+    def get_table_state(self, table_id: int) -> TableState | None:
+        """The current state; None for a table never heard of."""
+
+    def get_table_states(self) -> Mapping[int, TableState]: ...
+
+    def get_table_state_history(self, table_id: int) -> Sequence[StateEntry]:
+        """The states a table went through, oldest first; the last one is current."""
+
+    def update_table_states(self, updates: Mapping[int, TableState]) -> None:
+        """Move tables, all or none; see `moves.is_move`. A table starts with Init; the state it has is no move."""
+
+    def rollback_table_state(self, table_id: int) -> TableState:
+        """Take the last move back, out of the history too. Raises RollbackImpossible at Init and without a past."""
+
+    def rollback_table_state_to_init(self, table_id: int) -> None:
+        """Start the table over: its state becomes Init, nothing else changes. Raises RollbackImpossible if unknown."""
+
+    def get_progress(self, worker: Worker) -> Lsn | None:
+        """The LSN up to which everything of the worker is durable at the destination."""
+
+    def get_all_progress(self) -> Mapping[Worker, Lsn]: ...
+
+    def update_progress(self, worker: Worker, lsn: Lsn) -> Lsn:
+        """Move progress forward; a lower LSN than the stored one is ignored. Returns what is stored afterwards."""
+
+    def delete_progress(self, worker: Worker) -> None:
+        """Forget progress, because the slot it counted on is gone. The next `update_progress` may be lower."""
+
+    def get_destination_metadata(self, table_id: int) -> DestinationTableMetadata | None: ...
+
+    def get_all_destination_metadata(self) -> Mapping[int, DestinationTableMetadata]: ...
+
+    def store_destination_metadata(self, table_id: int, metadata: DestinationTableMetadata) -> None:
+        """Replace what is known of the destination's table: Applying before it is altered, Applied afterwards."""
+
+
+class TableStateLifecycleStore(Protocol):
+    """Operations across everything kept for a table. Each may be repeated."""
+
+    def prepare_for_copy(self, table_id: int) -> None:
+        """Forget schema versions, metadata and progress of a table whose destination was dropped; keep its state."""
+
+    def reset_for_resync(self) -> int:
+        """All tables to Init and apply's progress gone, everything else kept; returns how many tables moved."""
+
+    def delete_table(self, table_id: int) -> None:
+        """Forget all of a table that left the publication, its history too. The destination is not touched."""
+
+
+class PipelineStore(SchemaStore, StateStore, TableStateLifecycleStore, Protocol):
+    """What a pipeline needs. Code that needs less asks for less."""
+
+    def close(self) -> None:
+        """Let go of files and connections; may be repeated."""

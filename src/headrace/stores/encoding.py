@@ -1,0 +1,168 @@
+"""Schemas, masks and states as JSON text, for stores that keep text.
+
+The names in the text are chosen here, not taken from the classes, so that renaming a field does not orphan what is
+stored. `FORMAT` stands in every schema; a text of a later format is refused, never guessed at. All of it is ASCII: what
+a database might refuse in text (NUL, lone surrogates) travels as an escape.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..errors import RetryPolicy, StoreCorrupt, StoreVersionError
+from ..lsn import Lsn
+from ..schema import Column, PgType, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
+from ..table_state import State, TableState
+
+__all__ = [
+    "FORMAT",
+    "decode_mask",
+    "decode_schema",
+    "decode_state",
+    "encode_mask",
+    "encode_schema",
+    "encode_state_detail",
+]
+
+FORMAT = 1
+
+
+def encode_schema(schema: ReplicatedTableSchema) -> str:
+    table = schema.table
+    return _text(
+        {
+            "format": FORMAT,
+            "id": table.id,
+            "schema": table.name.schema,
+            "name": table.name.name,
+            "columns": [_column(column) for column in table.columns],
+            "replica_identity": table.replica_identity.value,
+            "identity_attnums": list(table.identity_attnums),
+            "published_attnums": sorted(schema.mask.attnums),
+            "row_filter": schema.row_filter,
+        }
+    )
+
+
+def decode_schema(text: str) -> ReplicatedTableSchema:
+    """Raises StoreVersionError for a later format, StoreCorrupt for what is none."""
+    value = _parsed(text)
+    try:
+        if value["format"] > FORMAT:
+            msg = f"a stored schema has format {value['format']}, this version reads up to {FORMAT}"
+            raise StoreVersionError(msg)
+        table = TableSchema(
+            id=value["id"],
+            name=TableName(value["schema"], value["name"]),
+            columns=tuple(_to_column(column) for column in value["columns"]),
+            replica_identity=ReplicaIdentity(value["replica_identity"]),
+            identity_attnums=tuple(value["identity_attnums"]),
+        )
+        mask = ReplicationMask(frozenset(value["published_attnums"]))
+        return ReplicatedTableSchema(table, mask, value["row_filter"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _corrupt("schema", error) from error
+
+
+def encode_mask(mask: ReplicationMask) -> str:
+    return _text(sorted(mask.attnums))
+
+
+def decode_mask(text: str) -> ReplicationMask:
+    try:
+        return ReplicationMask(frozenset(_parsed(text)))
+    except TypeError as error:
+        raise _corrupt("replication mask", error) from error
+
+
+def encode_state_detail(state: TableState) -> str:
+    """What a state carries besides its name."""
+    detail = {
+        "lsn": None if state.lsn is None else str(state.lsn),
+        "reason": state.reason,
+        "solution": state.solution,
+        "retry_policy": None if state.retry_policy is None else state.retry_policy.value,
+    }
+    return _text({key: value for key, value in detail.items() if value is not None})
+
+
+def decode_state(name: str, detail: str) -> TableState:
+    value = _parsed(detail)
+    try:
+        return TableState(
+            State(name),
+            lsn=Lsn.parse(value["lsn"]) if "lsn" in value else None,
+            reason=value.get("reason"),
+            solution=value.get("solution"),
+            retry_policy=RetryPolicy(value["retry_policy"]) if "retry_policy" in value else None,
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _corrupt("table state", error) from error
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "attnum": column.attnum,
+        "type": _type(column.type),
+        "typmod": column.typmod,
+        "nullable": column.nullable,
+        "default": column.default,
+        "key_position": column.key_position,
+        "generated": column.generated,
+    }
+
+
+def _to_column(value: dict[str, Any]) -> Column:
+    return Column(
+        name=value["name"],
+        attnum=value["attnum"],
+        type=_to_type(value["type"]),
+        typmod=value["typmod"],
+        nullable=value["nullable"],
+        default=value["default"],
+        key_position=value["key_position"],
+        generated=value["generated"],
+    )
+
+
+def _type(pg_type: PgType) -> dict[str, Any]:
+    return {
+        "oid": pg_type.oid,
+        "name": pg_type.name,
+        "schema": pg_type.schema,
+        "kind": pg_type.kind,
+        "element": None if pg_type.element is None else _type(pg_type.element),
+        "base": None if pg_type.base is None else _type(pg_type.base),
+        "base_typmod": pg_type.base_typmod,
+        "delimiter": pg_type.delimiter,
+    }
+
+
+def _to_type(value: dict[str, Any]) -> PgType:
+    return PgType(
+        oid=value["oid"],
+        name=value["name"],
+        schema=value["schema"],
+        kind=value["kind"],
+        element=None if value["element"] is None else _to_type(value["element"]),
+        base=None if value["base"] is None else _to_type(value["base"]),
+        base_typmod=value["base_typmod"],
+        delimiter=value["delimiter"],
+    )
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _corrupt("text", error) from error
+
+
+def _corrupt(what: str, error: Exception) -> StoreCorrupt:
+    return StoreCorrupt(f"a stored {what} cannot be read", detail=f"{type(error).__name__}: {error}")

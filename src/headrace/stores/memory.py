@@ -1,0 +1,160 @@
+"""A store that forgets: for tests, trials and pipelines that copy everything anew at each start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from ..lsn import Lsn
+from ..schema import ReplicatedTableSchema
+from ..table_state import TableState
+from .contract import HISTORY_KEPT
+from .moves import INIT, is_move, previous_state, require_known
+from .records import APPLY, DestinationTableMetadata, SchemaVersion, StateEntry, Worker
+
+__all__ = ["MemoryStore"]
+
+
+@dataclass(slots=True)
+class _Table:
+    """Everything kept for one table."""
+
+    history: list[StateEntry] = field(default_factory=list)
+    schemas: dict[Lsn, SchemaVersion] = field(default_factory=dict)
+    metadata: DestinationTableMetadata | None = None
+
+    @property
+    def state(self) -> TableState | None:
+        return self.history[-1].state if self.history else None
+
+    def enter(self, state: TableState) -> None:
+        self.history.append(StateEntry(state, datetime.now(timezone.utc)))
+        del self.history[:-HISTORY_KEPT]
+
+
+class MemoryStore:
+    """Implements `PipelineStore` in this process's memory. Each instance is a pipeline of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: dict[int, _Table] = {}
+        self._progress: dict[Worker, Lsn] = {}
+
+    def store_table_schema(self, schema: ReplicatedTableSchema, snapshot_lsn: Lsn) -> SchemaVersion:
+        version = SchemaVersion(snapshot_lsn, schema)
+        with self._lock:
+            self._table(version.table_id).schemas[snapshot_lsn] = version
+        return version
+
+    def get_table_schema(self, table_id: int, at: Lsn) -> SchemaVersion | None:
+        with self._lock:
+            table = self._tables.get(table_id, _Table())
+            return table.schemas.get(max((lsn for lsn in table.schemas if lsn <= at), default=Lsn()))
+
+    def get_table_schemas(self) -> list[SchemaVersion]:
+        with self._lock:
+            return [table.schemas[lsn] for _, table in sorted(self._tables.items()) for lsn in sorted(table.schemas)]
+
+    def prune_table_schemas(self, needed_from: Mapping[int, Lsn]) -> int:
+        with self._lock:
+            return sum(self._prune(table_id, lsn) for table_id, lsn in needed_from.items())
+
+    def get_table_state(self, table_id: int) -> TableState | None:
+        with self._lock:
+            return self._tables.get(table_id, _Table()).state
+
+    def get_table_states(self) -> dict[int, TableState]:
+        with self._lock:
+            return {table_id: table.state for table_id, table in self._tables.items() if table.state is not None}
+
+    def get_table_state_history(self, table_id: int) -> list[StateEntry]:
+        with self._lock:
+            return list(self._tables.get(table_id, _Table()).history)
+
+    def update_table_states(self, updates: Mapping[int, TableState]) -> None:
+        with self._lock:
+            moves = [i for i, to in updates.items() if is_move(self._tables.get(i, _Table()).state, to)]
+            for table_id in moves:
+                self._table(table_id).enter(updates[table_id])
+
+    def rollback_table_state(self, table_id: int) -> TableState:
+        with self._lock:
+            history = self._tables.get(table_id, _Table()).history
+            previous = previous_state(table_id, [entry.state for entry in history])
+            history.pop()
+            return previous
+
+    def rollback_table_state_to_init(self, table_id: int) -> None:
+        with self._lock:
+            self._to_init(table_id)
+
+    def get_progress(self, worker: Worker) -> Lsn | None:
+        with self._lock:
+            return self._progress.get(worker)
+
+    def get_all_progress(self) -> dict[Worker, Lsn]:
+        with self._lock:
+            return dict(self._progress)
+
+    def update_progress(self, worker: Worker, lsn: Lsn) -> Lsn:
+        with self._lock:
+            stored = self._progress[worker] = max(lsn, self._progress.get(worker, lsn))
+            return stored
+
+    def delete_progress(self, worker: Worker) -> None:
+        with self._lock:
+            self._progress.pop(worker, None)
+
+    def get_destination_metadata(self, table_id: int) -> DestinationTableMetadata | None:
+        with self._lock:
+            return self._tables.get(table_id, _Table()).metadata
+
+    def get_all_destination_metadata(self) -> dict[int, DestinationTableMetadata]:
+        with self._lock:
+            return {i: table.metadata for i, table in self._tables.items() if table.metadata is not None}
+
+    def store_destination_metadata(self, table_id: int, metadata: DestinationTableMetadata) -> None:
+        with self._lock:
+            self._table(table_id).metadata = metadata
+
+    def prepare_for_copy(self, table_id: int) -> None:
+        with self._lock:
+            table = self._table(table_id)
+            table.schemas.clear()
+            table.metadata = None
+            self._progress.pop(Worker(table_id), None)
+
+    def reset_for_resync(self) -> int:
+        with self._lock:
+            moved = [table_id for table_id, table in self._tables.items() if table.state not in (None, INIT)]
+            for table_id in moved:
+                self._to_init(table_id)
+            self._progress.pop(APPLY, None)
+            return len(moved)
+
+    def delete_table(self, table_id: int) -> None:
+        with self._lock:
+            self._tables.pop(table_id, None)
+            self._progress.pop(Worker(table_id), None)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _table(self, table_id: int) -> _Table:
+        return self._tables.setdefault(table_id, _Table())
+
+    def _to_init(self, table_id: int) -> None:
+        table = self._tables.get(table_id, _Table())
+        require_known(table_id, table.state)
+        if table.state != INIT:
+            table.enter(INIT)
+
+    def _prune(self, table_id: int, lsn: Lsn) -> int:
+        schemas = self._tables.get(table_id, _Table()).schemas
+        needed = max((version for version in schemas if version <= lsn), default=Lsn())
+        obsolete = [version for version in schemas if version < needed]
+        for version in obsolete:
+            del schemas[version]
+        return len(obsolete)

@@ -1,0 +1,20 @@
+"""`PostgresStore`: for pipelines that have no disk to rely on, or whose state should be seen and backed up by SQL."""
+
+from __future__ import annotations
+
+from ..sql import SqlStore
+from .database import Connect, PostgresDatabase
+
+__all__ = ["PostgresStore"]
+
+
+class PostgresStore(SqlStore):
+    """Implements `PipelineStore` in the schema `headrace` of a Postgres database, which several pipelines may share."""
+
+    def __init__(self, connect: Connect | str, pipeline_id: int) -> None:
+        """Connect, and create or migrate the schema if need be.
+
+        `connect` opens a connection whenever one is needed, or is a connection string. Raises StoreIoError when the
+        database cannot be reached or refuses, StoreVersionError when a later version of headrace wrote it.
+        """
+        super().__init__(PostgresDatabase(connect), pipeline_id)

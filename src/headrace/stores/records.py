@@ -1,0 +1,93 @@
+"""What a store keeps besides table states: frozen values, free of any connection, picklable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+
+from ..errors import DestinationSchemaNotApplied
+from ..lsn import Lsn
+from ..schema import ReplicatedTableSchema, ReplicationMask
+from ..table_state import TableState
+
+__all__ = ["APPLY", "DestinationTableMetadata", "SchemaStatus", "SchemaVersion", "StateEntry", "Worker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Whose progress it is: the apply loop's (no table), or that of the table sync of one table."""
+
+    table_id: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.table_id is not None and self.table_id <= 0:
+            msg = f"a table's OID is a positive number, not {self.table_id}"
+            raise ValueError(msg)
+
+
+APPLY = Worker()
+"""The apply loop, which serves all tables that are Ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """A table as the publication showed it from `snapshot_lsn` on, until the next version."""
+
+    snapshot_lsn: Lsn
+    schema: ReplicatedTableSchema
+
+    @property
+    def table_id(self) -> int:
+        return self.schema.table.id
+
+
+@dataclass(frozen=True, slots=True)
+class StateEntry:
+    """A state in a table's history, and when (UTC) it was entered."""
+
+    state: TableState
+    entered_at: datetime
+
+
+class SchemaStatus(str, Enum):
+    """Whether the destination is being altered to a schema version, or has it."""
+
+    APPLYING = "applying"
+    APPLIED = "applied"
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationTableMetadata:
+    """What stands at the destination for a source table.
+
+    While `status` is Applying, the destination may be anywhere between `previous_snapshot_lsn` (None: it did not exist)
+    and `snapshot_lsn`; whoever finds it so after a crash finishes the change first.
+    """
+
+    destination_table_id: str
+    snapshot_lsn: Lsn
+    mask: ReplicationMask
+    status: SchemaStatus = SchemaStatus.APPLYING
+    previous_snapshot_lsn: Lsn | None = None
+
+    def applied(self) -> DestinationTableMetadata:
+        """The change is done."""
+        return replace(self, status=SchemaStatus.APPLIED)
+
+    def applying(self, snapshot_lsn: Lsn, mask: ReplicationMask) -> DestinationTableMetadata:
+        """The destination is about to be altered from here to another version. Raises as `require_applied` does."""
+        return replace(
+            self.require_applied(),
+            snapshot_lsn=snapshot_lsn,
+            mask=mask,
+            status=SchemaStatus.APPLYING,
+            previous_snapshot_lsn=self.snapshot_lsn,
+        )
+
+    def require_applied(self) -> DestinationTableMetadata:
+        """This, if rows may be read and written; raises DestinationSchemaNotApplied in the middle of a change."""
+        if self.status is not SchemaStatus.APPLIED:
+            msg = f"destination table {self.destination_table_id} is being altered to the schema of {self.snapshot_lsn}"
+            raise DestinationSchemaNotApplied(msg)
+        return self

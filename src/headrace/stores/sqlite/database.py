@@ -1,0 +1,178 @@
+"""A SQLite file with the store's tables: opened, checked, migrated; one connection, one writer at a time.
+
+The file is in WAL mode with full synchronisation: a write that returned survives kill -9 and a power cut. Several
+processes may use it; each waits for the other's write, up to `BUSY_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from ...errors import RetryPolicy, StoreCorrupt, StoreError, StoreIoError
+from ...lsn import Lsn
+from ..migrations import Migration, migrations_of, pending
+from ..sql import Execute, Row
+
+__all__ = ["APPLICATION_ID", "SqliteDatabase"]
+
+T = TypeVar("T")
+
+APPLICATION_ID = 0x48445243
+"""Stands in the file's header ("HDRC") and tells a store from any other SQLite file."""
+
+BUSY_SECONDS = 10.0
+"""A write takes milliseconds; who waits longer waits for something that hangs."""
+_WAL_PAUSE_SECONDS = 0.01
+
+
+class SqliteDatabase:
+    """Implements `sql.Database` on a file, which is created if there is none."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        with self._translated():
+            # Every thread may use the connection: the lock admits one at a time.
+            connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            with self._translated():
+                self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+    def read(self, work: Callable[[Execute], T]) -> T:
+        with self._lock, self._translated():
+            return work(_execute_on(self._open()))
+
+    def write(self, pipeline_id: int, work: Callable[[Execute], T]) -> T:
+        """The whole file is locked: SQLite has one writer, whatever the pipeline."""
+        del pipeline_id
+        with self._lock, self._translated(), _transaction(self._open()) as connection:
+            return work(_execute_on(connection))
+
+    def lsn_parameter(self, lsn: Lsn) -> str:
+        return f"{lsn:016X}"
+
+    def lsn_result(self, value: str) -> Lsn:
+        return Lsn(int(value, 16))
+
+    def time_result(self, value: str) -> datetime:
+        return datetime.fromisoformat(value)
+
+    def close(self) -> None:
+        with self._lock, self._translated():
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            msg = f"the store {self._path} is closed"
+            raise StoreError(msg, hint="open a new one")
+        return self._connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        # The check comes first: a file that is not ours must not be changed, and switching to WAL changes it.
+        self._check_owner(connection)
+        _switch_to_wal(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        migrations = migrations_of("headrace.stores.sqlite")
+        if pending(migrations, _version(connection), str(self._path)):
+            self._migrate(connection, migrations)
+
+    def _migrate(self, connection: sqlite3.Connection, migrations: tuple[Migration, ...]) -> None:
+        with _transaction(connection):
+            # Asked again under the lock: another process may have migrated meanwhile.
+            for migration in pending(migrations, _version(connection), str(self._path)):
+                for statement in _statements(migration.sql):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {migration.version}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+    def _check_owner(self, connection: sqlite3.Connection) -> None:
+        # One transaction, so that both answers are of one moment: another process may be creating the store.
+        connection.execute("BEGIN")
+        empty = not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+        owner = connection.execute("PRAGMA application_id").fetchone()[0]
+        connection.execute("COMMIT")
+        if owner != APPLICATION_ID and not (owner == 0 and empty):
+            msg = f"{self._path} is a SQLite file, but not a store of headrace"
+            raise StoreCorrupt(msg, hint="choose another path for the store")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            readonly = "readonly" in str(error)
+            hint = "make the file and its directory writable" if readonly else None
+            retry = RetryPolicy.MANUAL if readonly else None
+            msg = f"cannot use the store {self._path}"
+            raise StoreIoError(msg, detail=str(error), hint=hint, retry=retry) from error
+        except sqlite3.DatabaseError as error:
+            msg = f"the store {self._path} cannot be read"
+            raise StoreCorrupt(msg, detail=str(error)) from error
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """The one statement for which SQLite does not wait itself while another process opens the file too."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_WAL_PAUSE_SECONDS)
+        else:
+            return
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script. `executescript` is of no use: it commits what was begun."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except BaseException:
+        # Some errors (a full disk) have rolled back already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _execute_on(connection: sqlite3.Connection) -> Execute:
+    def execute(statement: str, *parameters: object) -> list[Row]:
+        return connection.execute(_rendered(statement), parameters).fetchall()
+
+    return execute
+
+
+@lru_cache
+def _rendered(statement: str) -> str:
+    return statement.replace("@", "")

@@ -1,0 +1,5 @@
+"""Asserts in the public suites explain themselves, as those in test modules do."""
+
+import pytest
+
+pytest.register_assert_rewrite("headrace.testing.store_suite")
