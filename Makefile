@@ -26,7 +26,7 @@ $(UV): requirements/uv.txt
 	$(UV) pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
 	@touch $@
 
-.PHONY: help setup lint fmt types imports test test-matrix test-long test-kill test-memory fuzz bench-source lock clean
+.PHONY: help setup lint fmt types imports test test-matrix test-long test-kill test-memory fuzz bench-source bench-copy lock clean
 
 setup: .venv/synced ## create the locked environment in .venv
 
@@ -65,6 +65,9 @@ fuzz: setup ## mutate real messages against the decoder for a minute
 
 bench-source: setup ## receiver against pg_recvlogical, decoder rows per CPU-second; writes benchmarks/results/source.json
 	$(RUN)python benchmarks/source.py
+
+bench-copy: setup ## reading a table in ranges to Arrow beside psql \copy to /dev/null
+	$(RUN)python benchmarks/initial_copy.py
 
 lock: $(UV) ## resolve the lock files anew (by version and hash, naming no index)
 	$(UV) pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt requirements/uv.in
