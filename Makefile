@@ -1,4 +1,5 @@
-# Every target sets up what it needs: uv (by pip, in .tools), the locked environment (.venv), Postgres (by wheel, cached).
+# Every target sets up what it needs: uv (by pip, in .tools), the locked environment (.venv), a Java for Spark (linked in
+# .tools), Postgres (by wheel, cached).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -6,14 +7,20 @@ SHELL := /bin/bash
 # What the machine trusts, uv trusts: as pip does, and as networks with a certificate authority of their own need.
 export UV_SYSTEM_CERTS := true
 
+# Receivers and workers are processes that start often: none of them should compile what the last one compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 UV := .tools/uv/bin/uv
 RUN := .venv/bin/
+# Spark runs on the Java that was found, wherever it lies.
+FOUND_JAVA_HOME := $(JAVA_HOME)
+export JAVA_HOME := $(CURDIR)/.tools/java
 PYTEST ?= $(RUN)python -m pytest
 MATRIX := 14 15 16 17 18
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
 
 $(UV): requirements/uv.txt
 	@$(PYTHON) -m pip --version >/dev/null 2>&1 || { echo "headrace: '$(PYTHON) -m pip' does not work; install pip (Debian: apt-get install python3-pip) or set PYTHON=" >&2; exit 1; }
@@ -22,13 +29,16 @@ $(UV): requirements/uv.txt
 
 .venv/synced: $(UV) requirements/dev.txt pyproject.toml
 	@test -x .venv/bin/python || $(UV) venv --quiet --python $(PYTHON) .venv
-	$(UV) pip sync --quiet --python .venv/bin/python --require-hashes requirements/dev.txt
+	$(UV) pip sync --quiet --compile-bytecode --python .venv/bin/python --require-hashes requirements/dev.txt
 	$(UV) pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
 	@touch $@
 
-.PHONY: help setup lint fmt types imports test test-matrix test-long test-kill test-memory fuzz bench-source bench-copy lock clean
+.tools/java:
+	@JAVA_HOME="$(FOUND_JAVA_HOME)" tools/java.sh $@
 
-setup: .venv/synced ## create the locked environment in .venv
+.PHONY: help setup lint fmt types imports test test-matrix test-long test-kill test-memory test-pipeline-kill fuzz bench-source bench-copy bench-engine lock clean
+
+setup: .venv/synced .tools/java ## create the locked environment in .venv, find or install a Java
 
 lint: setup ## check style
 	$(RUN)ruff check .
@@ -60,6 +70,9 @@ test-kill: setup ## 200 random kill -9 of the receiver under load, compared with
 test-memory: setup ## a transaction of 5 million rows: the receiver's peak memory, streamed and at commit
 	$(PYTEST) -s -m long tests/faults/test_receiver_memory.py
 
+test-pipeline-kill: setup ## 50 random kill -9 of the pipeline's whole process tree under load
+	$(PYTEST) -s -m long tests/faults/test_pipeline_kills.py
+
 fuzz: setup ## mutate real messages against the decoder for a minute
 	$(RUN)python fuzz/fuzz_decoder.py --seconds 60
 
@@ -68,6 +81,9 @@ bench-source: setup ## receiver against pg_recvlogical, decoder rows per CPU-sec
 
 bench-copy: setup ## reading a table in ranges to Arrow beside psql \copy to /dev/null
 	$(RUN)python benchmarks/initial_copy.py
+
+bench-engine: setup ## the pipeline beside psql \copy and pg_recvlogical; writes benchmarks/results/engine.json
+	$(RUN)python benchmarks/engine.py
 
 lock: $(UV) ## resolve the lock files anew (by version and hash, naming no index)
 	$(UV) pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt requirements/uv.in
