@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headrace import errors
 from headrace.errors import HeadraceError
+from headrace.sqlstate import SQLSTATES
 
 __all__ = ["PAGE", "error_classes", "page", "told_in_tree"]
 
@@ -33,7 +34,6 @@ No error carries a row value or a password. All of them pickle, so they cross pr
 receiver arrives in your process as the same class. The receiver itself tries again, with a growing delay, after every
 `timed` error of the source, and every second while the spool cannot be written. Any other error ends it.
 
-`UnrepresentableValue` is reserved: nothing raises it yet, and the setting that its text names comes with the pipeline.
 """
 
 _SQLSTATES = """
@@ -87,7 +87,7 @@ def _sections() -> Iterator[str]:
 
 def page() -> str:
     """The page of today."""
-    rows = [f"| `{code}` | `{cls.__name__}` |" for code, cls in sorted(errors._SQLSTATES.items())]
+    rows = [f"| `{code}` | `{cls.__name__}` |" for code, cls in sorted(SQLSTATES.items())]
     return _HEAD + "".join(_sections()) + _SQLSTATES + "\n".join(rows) + "\n"
 
 

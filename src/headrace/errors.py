@@ -33,11 +33,23 @@
     |  |- SpoolCorrupt                  a segment cannot be read
     |  |- SpoolIoError                  (timed) the spool's place cannot be written or read
     |- StoreError                       where table states, schemas and progress are kept
-       |- StoreVersionError             a newer version of headrace wrote it
-       |- StoreCorrupt                  it is no store of headrace, or cannot be read
-       |- StoreIoError                  (timed) it cannot be written or read
-       |- RollbackImpossible            a table has no earlier state to go back to
-       |- DestinationSchemaNotApplied   a destination table was found in the middle of a schema change
+    |  |- StoreVersionError             a newer version of headrace wrote it
+    |  |- StoreCorrupt                  it is no store of headrace, or cannot be read
+    |  |- StoreIoError                  (timed) it cannot be written or read
+    |  |- RollbackImpossible            a table has no earlier state to go back to
+    |  |- DestinationSchemaNotApplied   a destination table was found in the middle of a schema change
+    |- DestinationError                 (timed) where rows and events go
+    |  |- DestinationConnectionFailed   (timed) unreachable, dropped, out of connections
+    |  |- DestinationTimeout            (timed)
+    |  |- DestinationConflict           (timed) someone else wrote to the same table
+    |  |- DestinationRejected           it does not take what was written: a type, a name, a privilege
+    |- SparkError                       (timed) the engine that runs the tasks
+    |  |- SparkUnavailable              no Spark session can be had: no Java, a wrong version, a wrong setting
+    |- PipelineError
+       |- PipelineStateError            a pipeline was asked for something its state does not allow
+       |- TableSchemaChanged            a table no longer looks as it did when it was copied
+       |- KeyRangesOvertaken            (timed) changes moved rows between ranges that were copied at different times
+       |- TableNotFound                 no table of the pipeline has this name
 
 Messages are lower case and factual; `detail` holds what the other side said; `hint` what to do. No error ever carries
 a row value or a password. All of them pickle, so that they cross process boundaries.
@@ -50,9 +62,17 @@ from typing import Any, ClassVar
 
 __all__ = [
     "ConfigError",
+    "DestinationConflict",
+    "DestinationConnectionFailed",
+    "DestinationError",
+    "DestinationRejected",
     "DestinationSchemaNotApplied",
+    "DestinationTimeout",
     "HeadraceError",
     "IllegalTransition",
+    "KeyRangesOvertaken",
+    "PipelineError",
+    "PipelineStateError",
     "ProtocolError",
     "PublicationNotFound",
     "RetryPolicy",
@@ -79,6 +99,8 @@ __all__ = [
     "SourceShutdown",
     "SourceSnapshotTooOld",
     "SourceUnsupported",
+    "SparkError",
+    "SparkUnavailable",
     "SpoolCorrupt",
     "SpoolError",
     "SpoolGap",
@@ -87,8 +109,9 @@ __all__ = [
     "StoreError",
     "StoreIoError",
     "StoreVersionError",
+    "TableNotFound",
+    "TableSchemaChanged",
     "UnrepresentableValue",
-    "error_for_sqlstate",
 ]
 
 
@@ -320,43 +343,58 @@ class DestinationSchemaNotApplied(StoreError):
     hint = "the schema change was interrupted: let the destination finish it, or copy the table again"
 
 
-# Longest match first: a full code, then its class (the first two characters).
-_SQLSTATES: dict[str, type[SourceError]] = {
-    "08": SourceConnectionFailed,
-    "22": SourceDataError,
-    "23": SourceDataError,
-    "28": SourceAuthenticationFailed,
-    "40": SourceConflict,
-    "42": SourceQueryFailed,
-    "42501": SourcePermissionDenied,
-    "42703": SourceSchemaError,
-    "42883": SourceSchemaError,
-    "42P01": SourceSchemaError,
-    "3D000": SourceSchemaError,
-    "3F000": SourceSchemaError,
-    "53": SourceConnectionFailed,
-    "53100": SourceIoError,
-    "53400": SourceLimitExceeded,
-    "54": SourceQueryFailed,
-    "55000": SourceConflict,
-    "55006": SourceConflict,
-    "55P03": SourceLockTimeout,
-    "57000": SourceCanceled,
-    "57014": SourceCanceled,
-    "57P01": SourceShutdown,
-    "57P02": SourceShutdown,
-    "57P03": SourceInRecovery,
-    "57P04": SourceSchemaError,
-    "57P05": SourceConnectionFailed,
-    "58": SourceQueryFailed,
-    "58030": SourceIoError,
-    "72000": SourceSnapshotTooOld,
-    "XX": SourceQueryFailed,
-}
+class DestinationError(HeadraceError):
+    """Where rows and events go. What a destination raises that is no HeadraceError becomes one of these."""
+
+    retry = RetryPolicy.TIMED
+    hint = "look at the detail and at the destination's own log"
 
 
-def error_for_sqlstate(sqlstate: str | None) -> type[SourceError]:
-    """Which error a SQLSTATE means; a connection that died without one counts as failed."""
-    if sqlstate is None:
-        return SourceConnectionFailed
-    return _SQLSTATES.get(sqlstate) or _SQLSTATES.get(sqlstate[:2]) or SourceError
+class DestinationConnectionFailed(DestinationError):
+    hint = "check that the destination runs and can be reached from the driver and the executors"
+
+
+class DestinationTimeout(DestinationError):
+    hint = "see whether the destination is overloaded; smaller batches (batch.max_bytes) may help"
+
+
+class DestinationConflict(DestinationError):
+    hint = "nothing to do if it passes by itself; otherwise see who else writes to the table"
+
+
+class DestinationRejected(DestinationError):
+    retry = RetryPolicy.MANUAL
+    hint = "mend what the detail names at the destination or in the configuration, then roll the table back"
+
+
+class SparkError(HeadraceError):
+    """The engine that runs the tasks."""
+
+    retry = RetryPolicy.TIMED
+    hint = "look at the log of the Spark driver and of the executor named in the detail"
+
+
+class SparkUnavailable(SparkError):
+    retry = RetryPolicy.MANUAL
+    hint = "install Java 17 or 21 and set JAVA_HOME, or correct the spark settings"
+
+
+class PipelineError(HeadraceError):
+    """How a pipeline is used, and what it found."""
+
+
+class PipelineStateError(PipelineError):
+    hint = "a Pipeline object is started once; make a new one to start again"
+
+
+class TableSchemaChanged(PipelineError):
+    hint = "copy the table again with the columns it has now: resync it"
+
+
+class KeyRangesOvertaken(PipelineError):
+    retry = RetryPolicy.TIMED
+    hint = "nothing to do: the table is copied again, under one snapshot"
+
+
+class TableNotFound(PipelineError):
+    hint = "give the name as schema.table, as the publication has it"

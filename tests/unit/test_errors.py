@@ -8,7 +8,8 @@ import pickle
 import pytest
 
 from headrace import errors
-from headrace.errors import HeadraceError, IllegalTransition, RetryPolicy, SourceError, error_for_sqlstate
+from headrace.errors import HeadraceError, IllegalTransition, RetryPolicy, SourceError
+from headrace.sqlstate import error_for_sqlstate
 
 CLASSES = [cls for cls in vars(errors).values() if inspect.isclass(cls) and issubclass(cls, HeadraceError)]
 
@@ -54,7 +55,8 @@ def test_only_these_are_tried_again_by_themselves() -> None:
     assert timed == {
         "SlotDropTimeout", "SlotInUse", "SourceCanceled", "SourceConflict", "SourceConnectionFailed",
         "SourceInRecovery", "SourceLockTimeout", "SourceShutdown", "SpoolIoError",
-        "StoreIoError",
+        "StoreIoError", "DestinationError", "DestinationConnectionFailed", "DestinationTimeout",
+        "DestinationConflict", "KeyRangesOvertaken", "SparkError",
     }  # fmt: skip
 
 

@@ -22,8 +22,8 @@ from ..errors import (
     SourceSchemaError,
     SourceShutdown,
     SourceUnsupported,
-    error_for_sqlstate,
 )
+from ..sqlstate import error_for_sqlstate
 
 __all__ = ["translate", "translated_errors"]
 

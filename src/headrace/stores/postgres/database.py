@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
-from ...errors import HeadraceError, StoreError, StoreIoError, error_for_sqlstate
+from ...errors import HeadraceError, StoreError, StoreIoError
 from ...lsn import Lsn
+from ...schema import OWN_SCHEMA as SCHEMA
+from ...sqlstate import error_for_sqlstate
 from ..migrations import migrations_of, pending
 from ..sql import Execute, Row
 
@@ -26,15 +28,14 @@ T = TypeVar("T")
 Connection = psycopg.Connection[Any]
 Connect = Callable[[], Connection]
 
-SCHEMA = "headrace"
 # "HDRC" as a number: our part of the advisory locks, which all users of a database share.
 _LOCKS = 0x48445243
 # Asked of the tables, not by to_regclass: its cache need not know what another session committed during our wait.
 _IS_THERE = (
     "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
-    "WHERE n.nspname = 'headrace' AND c.relname = 'migration'"
+    f"WHERE n.nspname = '{SCHEMA}' AND c.relname = 'migration'"
 )
-_LAYOUT = "SELECT coalesce(max(version), 0) FROM headrace.migration"
+_LAYOUT = f"SELECT coalesce(max(version), 0) FROM {SCHEMA}.migration"
 
 
 class PostgresDatabase:
