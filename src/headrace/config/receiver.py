@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from .connection import PgConnectionConfig
+from .section import Section
 from .spool import SpoolConfig
 
-__all__ = ["ReceiverConfig"]
+__all__ = ["ReceiverConfig", "ReceiverSection"]
 
 
-class ReceiverConfig(BaseModel):
-    """What the receiver reads, from where, and where it puts it."""
+class ReceiverSection(Section):
+    """How the receiver talks to the server."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    pg_connection: PgConnectionConfig = Field(description="The source database and how to log in to it.")
-    publication_name: str = Field(min_length=1, max_length=63, description="The publication to read.")
-    slot_name: str = Field(
-        pattern=r"^[a-z0-9_]{1,63}$",
-        description="The logical replication slot, made beforehand with the pgoutput plugin. One receiver reads it.",
-    )
-    spool: SpoolConfig = Field(description="Where what was received goes.")
-    pipeline_id: int = Field(default=0, ge=0, description="Part of application_name, to tell connections apart.")
     streaming: bool = Field(
         default=True,
         description="Ask the server to send large transactions before they commit, so that neither side keeps them "
@@ -47,3 +38,16 @@ class ReceiverConfig(BaseModel):
         description="Bytes received but not yet taken by the spool's writer before reading pauses. A tenth of a second "
         "of a busy server; each byte costs about three in memory, because messages lie there one by one.",
     )
+
+
+class ReceiverConfig(ReceiverSection):
+    """What the receiver reads, from where, and where it puts it."""
+
+    pg_connection: PgConnectionConfig = Field(description="The source database and how to log in to it.")
+    publication_name: str = Field(min_length=1, max_length=63, description="The publication to read.")
+    slot_name: str = Field(
+        pattern=r"^[a-z0-9_]{1,63}$",
+        description="The logical replication slot, made beforehand with the pgoutput plugin. One receiver reads it.",
+    )
+    spool: SpoolConfig = Field(description="Where what was received goes.")
+    pipeline_id: int = Field(default=0, ge=0, description="Part of application_name, to tell connections apart.")

@@ -5,21 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-__all__ = ["MEBIBYTE", "SpoolConfig"]
+from .section import Section
+
+__all__ = ["MEBIBYTE", "SpoolConfig", "SpoolSection"]
 
 MEBIBYTE = 1024 * 1024
 
 
-class SpoolConfig(BaseModel):
+class SpoolSection(Section):
     """Where the raw WAL lies between Postgres and Spark, and how it is cut and kept."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    uri: str = Field(
+    uri: str | None = Field(
+        default=None,
+        min_length=1,
         description="A local directory, or any fsspec URI (s3://bucket/prefix, gs://…, abfs://…). "
-        "Executors must be able to read it."
+        "Executors must be able to read it. Default none: the directory `pipeline-<id>/spool` in data_dir.",
     )
     storage_options: dict[str, Any] = Field(
         default_factory=dict,
@@ -54,7 +56,16 @@ class SpoolConfig(BaseModel):
         "It goes on as soon as segments were applied and released.",
     )
     keep_seconds: float = Field(
-        default=0,
+        default=60,
         ge=0,
-        description="Seconds an applied segment is kept for replays. 0 removes it as soon as every table applied it.",
+        description="Seconds an applied segment is kept; 0 removes it as soon as every table applied it. Default 60: "
+        "a transaction can be in the WAL, and received, a moment before other sessions see it as committed (longer "
+        "while it waits for a synchronous standby). A table that is copied looks back this far in the spool for such "
+        "transactions.",
     )
+
+
+class SpoolConfig(SpoolSection):
+    """A spool whose place is known: what opens one."""
+
+    uri: str = Field(min_length=1, description="As above, and it must be given.")

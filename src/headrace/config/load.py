@@ -1,0 +1,89 @@
+"""Reads the configuration of a pipeline: a YAML file, under environment variables, under arguments.
+
+Everything that is wrong is told at once, with the place where it stands, and without any value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..errors import ConfigError
+from .environment import read_environment
+from .known import nearest
+from .layer import Layer, Problem, SettingPath, laid_over, origins_of
+from .pipeline import PipelineConfig
+from .yaml_file import read_yaml
+
+__all__ = ["load_pipeline_config"]
+
+# pydantic's words where ours are shorter or say what to do.
+_WORDS = {
+    "missing": "is missing",
+    "string_type": "must be text: put it in quotes",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a map of names to values",
+    "model_type": "must be a section with settings of its own",
+    "model_attributes_type": "must be a section with settings of its own",
+    "tuple_type": "must be a list",
+}
+# Follows from another problem: a default that is made from a setting that is wrong.
+_CONSEQUENCE = "default_factory_not_called"
+
+
+def load_pipeline_config(
+    path: Path | None = None, environ: Mapping[str, str] | None = None, **overrides: Any
+) -> PipelineConfig:
+    """The configuration in `path`, overridden by `HEADRACE__…` variables, overridden by arguments.
+
+    `environ` stands for this process's environment. Raises one ConfigError that lists every problem.
+    """
+    file = read_yaml(path) if path is not None else Layer()
+    variables = read_environment(PipelineConfig, os.environ if environ is None else environ)
+    problems = [*file.problems, *variables.problems]
+    values = laid_over(laid_over(file.values, variables.values), overrides)
+    origins = {**file.origins, **variables.origins, **origins_of(overrides, "argument")}
+    config: PipelineConfig | None = None
+    try:
+        config = PipelineConfig.model_validate(values)
+    except ValidationError as error:
+        # A file that could not be read misses everything: that it does is no news.
+        if path is None or file.values or not file.problems:
+            problems += _problems(error, origins)
+    if problems or config is None:
+        raise _config_error(problems)
+    return config
+
+
+def _problems(error: ValidationError, origins: Mapping[SettingPath, str]) -> Iterator[Problem]:
+    for found in error.errors(include_url=False, include_context=False, include_input=False):
+        if found["type"] == _CONSEQUENCE:
+            continue
+        path = tuple(str(part) for part in found["loc"])
+        yield Problem(path, _what(found["type"], found["msg"], path), _origin(path, origins))
+
+
+def _what(kind: str, message: str, path: SettingPath) -> str:
+    if kind == "extra_forbidden":
+        return f"unknown setting{nearest(PipelineConfig, path)}"
+    plain = message.removeprefix("Value error, ")
+    return _WORDS.get(kind, plain[:1].lower() + plain[1:])
+
+
+def _origin(path: SettingPath, origins: Mapping[SettingPath, str]) -> str | None:
+    """Where the setting stands, or else the section that lacks it."""
+    for depth in range(len(path), 0, -1):
+        if path[:depth] in origins:
+            return origins[path[:depth]]
+    return None
+
+
+def _config_error(problems: list[Problem]) -> ConfigError:
+    count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
+    lines = "\n".join(f"- {problem}" for problem in problems)
+    return ConfigError(f"the configuration has {count}:\n{lines}", hint="correct the settings named in the message")
