@@ -1,0 +1,1 @@
+"""What a running pipeline tells the world: logs and metrics."""

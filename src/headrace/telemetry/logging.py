@@ -1,0 +1,87 @@
+"""Sets up logging for a process of Headrace: the command line's, the receiver's. A library's user sets up their own.
+
+Everything goes to one stream: structlog's events and the standard library's records, as JSON or as text for a person.
+Known keys are `pipeline`, `table` and `lsn`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+from ..config.telemetry import LogConfig, LogFormat
+from .redaction import redact
+
+__all__ = ["KEYS", "configure_logging"]
+
+KEYS = ("timestamp", "level", "logger", "event", "pipeline", "table", "lsn")
+"""What a line begins with, as far as it has it."""
+
+_HANDLER = "headrace"
+# They log every call at debug level, with arguments, or chat at info level.
+_NOISY = ("py4j", "asyncio", "fsspec", "s3fs", "botocore", "urllib3")
+
+
+def configure_logging(config: LogConfig, stream: TextIO | None = None, pipeline: int | None = None) -> None:
+    """Log to `stream` (standard error) from now on. May be called again; handlers of others are left alone.
+
+    `pipeline` is added to every event, in every thread.
+    """
+    out = sys.stderr if stream is None else stream
+    as_json = config.format is LogFormat.JSON or (config.format is LogFormat.AUTO and not out.isatty())
+    level = logging.getLevelName(config.level.value.upper())
+    before = _before_rendering(pipeline)
+    structlog.configure(
+        processors=[*before, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(out)
+    handler.set_name(_HANDLER)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=before,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(as_json)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [other for other in root.handlers if other.get_name() != _HANDLER] + [handler]
+    root.setLevel(level)
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+def _before_rendering(pipeline: int | None) -> list[Processor]:
+    def add_pipeline(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if pipeline is not None:
+            event.setdefault("pipeline", pipeline)
+        return event
+
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+        # Plain tracebacks: the richer kinds show local variables, and with them passwords and rows.
+        structlog.processors.format_exc_info,
+        add_pipeline,
+        redact,
+        _in_order,
+    ]
+
+
+def _in_order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return {**{key: event[key] for key in KEYS if key in event}, **event}
+
+
+def _renderer(as_json: bool) -> Processor:
+    if as_json:
+        return structlog.processors.JSONRenderer(ensure_ascii=False)
+    return structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)

@@ -1,0 +1,58 @@
+"""Makes what is logged printable, and keeps secrets out of it. The last look at a log line before it is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, MutableMapping
+from enum import Enum
+from typing import Any
+
+from pydantic import SecretBytes, SecretStr
+
+__all__ = ["HIDDEN", "printable", "redact", "redact_text"]
+
+HIDDEN = "***"
+
+# `password_file` and the like name a place, not a secret.
+_SECRET_NAME = re.compile(
+    r"(passw(or)?d|passphrase|secret|token|credential|private_?key|access_?key|api_?key|scram_\w+_key)(?!.*_file$)",
+    re.I,
+)
+# libpq's and a repr's key=value, JSON's and Python's "key": "value". A bare `password:` begins many a sentence.
+_PAIR = re.compile(
+    r"""(\b\w*(?:passw(?:or)?d|passphrase|secret|token)\w*(?<!_file)(?:\s*=\s*|["']\s*:\s*))"""
+    r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,;&)}\]]+)""",
+    re.I,
+)
+_URL = re.compile(r"(\b[a-z][a-z0-9+.\-]*://[^/\s:@]*:)[^/\s]*(?=@)", re.I)
+
+
+def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A structlog processor: no secret passes, LSNs and names become text. Runs after exceptions were formatted."""
+    for name, value in event.items():
+        # structlog's own entries begin with an underscore and are taken out later.
+        if not name.startswith("_"):
+            event[name] = HIDDEN if _SECRET_NAME.search(name) else printable(value)
+    return event
+
+
+def printable(value: Any) -> Any:
+    """The value as JSON types, without secrets."""
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if isinstance(value, Enum):
+        return printable(value.value)
+    if isinstance(value, (SecretStr, SecretBytes)):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {
+            str(name): HIDDEN if _SECRET_NAME.search(str(name)) else printable(inner) for name, inner in value.items()
+        }
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [printable(inner) for inner in value]
+    return redact_text(str(value))
+
+
+def redact_text(text: str) -> str:
+    """Text without the passwords of connection strings and URLs in it."""
+    return _URL.sub(rf"\1{HIDDEN}", _PAIR.sub(rf"\1{HIDDEN}", text))
