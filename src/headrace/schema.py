@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 __all__ = [
+    "OWN_SCHEMA",
     "Column",
     "PgType",
     "ReplicaIdentity",
@@ -19,6 +20,9 @@ __all__ = [
     "TableSchema",
     "quote_identifier",
 ]
+
+OWN_SCHEMA = "headrace"
+"""The Postgres schema that belongs to us, at the source or elsewhere. Nothing in it is ever replicated."""
 
 
 def quote_identifier(name: str) -> str:

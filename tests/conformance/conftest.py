@@ -2,4 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("headrace.testing.store_suite")
+pytest.register_assert_rewrite(
+    "headrace.testing.store_suite", "headrace.testing.copy_store_suite", "headrace.testing.destination_suite"
+)

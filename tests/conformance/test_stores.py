@@ -11,24 +11,25 @@ import pytest
 
 from headrace.postgres.connection import connect, parse_conninfo
 from headrace.stores import MemoryStore, PipelineStore, PostgresStore, SqliteStore
+from headrace.testing.copy_store_suite import CopyStoreSuite
 from headrace.testing.store_suite import OpenStore, StoreSuite
 
 
-class TestMemoryStore(StoreSuite):
+class TestMemoryStore(StoreSuite, CopyStoreSuite):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         stores: defaultdict[int, MemoryStore] = defaultdict(MemoryStore)
         return stores.__getitem__
 
 
-class TestSqliteStore(StoreSuite):
+class TestSqliteStore(StoreSuite, CopyStoreSuite):
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> OpenStore:
         return lambda pipeline_id: SqliteStore(tmp_path / "store.db", pipeline_id)
 
 
 @pytest.mark.matrix
-class TestPostgresStore(StoreSuite):
+class TestPostgresStore(StoreSuite, CopyStoreSuite):
     @pytest.fixture
     def open_store(self, conninfo: str) -> OpenStore:
         source = parse_conninfo(conninfo)

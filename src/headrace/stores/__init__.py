@@ -1,13 +1,28 @@
-"""Where a pipeline keeps what must outlive it: table states, schema versions, progress, destination metadata."""
+"""Where a pipeline keeps what must outlive it: table states, schemas, progress, copies, destination metadata."""
 
 from .contract import PipelineStore, SchemaStore, StateStore, TableStateLifecycleStore
+from .copies import CopyStore
 from .memory import MemoryStore
 from .postgres import PostgresStore
-from .records import APPLY, DestinationTableMetadata, SchemaStatus, SchemaVersion, StateEntry, Worker
+from .records import (
+    APPLY,
+    CopyBounds,
+    CopyRecord,
+    CopyStart,
+    DestinationTableMetadata,
+    SchemaStatus,
+    SchemaVersion,
+    StateEntry,
+    Worker,
+)
 from .sqlite import SqliteStore
 
 __all__ = [
     "APPLY",
+    "CopyBounds",
+    "CopyRecord",
+    "CopyStart",
+    "CopyStore",
     "DestinationTableMetadata",
     "MemoryStore",
     "PipelineStore",

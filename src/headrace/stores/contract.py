@@ -15,6 +15,7 @@ from typing import Protocol
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema
 from ..table_state import TableState
+from .copies import CopyStore
 from .records import DestinationTableMetadata, SchemaVersion, StateEntry, Worker
 
 __all__ = ["HISTORY_KEPT", "PipelineStore", "SchemaStore", "StateStore", "TableStateLifecycleStore"]
@@ -82,7 +83,7 @@ class TableStateLifecycleStore(Protocol):
     """Operations across everything kept for a table. Each may be repeated."""
 
     def prepare_for_copy(self, table_id: int) -> None:
-        """Forget schema versions, metadata and progress of a table whose destination was dropped; keep its state."""
+        """Forget schemas, metadata, progress and copy of a table whose destination was dropped; keep its state."""
 
     def reset_for_resync(self) -> int:
         """All tables to Init and apply's progress gone, everything else kept; returns how many tables moved."""
@@ -91,7 +92,7 @@ class TableStateLifecycleStore(Protocol):
         """Forget all of a table that left the publication, its history too. The destination is not touched."""
 
 
-class PipelineStore(SchemaStore, StateStore, TableStateLifecycleStore, Protocol):
+class PipelineStore(SchemaStore, StateStore, CopyStore, TableStateLifecycleStore, Protocol):
     """What a pipeline needs. Code that needs less asks for less."""
 
     def close(self) -> None:

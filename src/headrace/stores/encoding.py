@@ -1,4 +1,4 @@
-"""Schemas, masks and states as JSON text, for stores that keep text.
+"""Schemas, masks, states and the bounds of copies as JSON text, for stores that keep text.
 
 The names in the text are chosen here, not taken from the classes, so that renaming a field does not orphan what is
 stored. `FORMAT` stands in every schema; a text of a later format is refused, never guessed at. All of it is ASCII: what
@@ -14,13 +14,18 @@ from ..errors import RetryPolicy, StoreCorrupt, StoreVersionError
 from ..lsn import Lsn
 from ..schema import Column, PgType, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
 from ..table_state import State, TableState
+from .records import CopyBounds
 
 __all__ = [
     "FORMAT",
+    "decode_bounds",
     "decode_mask",
+    "decode_ranges",
     "decode_schema",
     "decode_state",
+    "encode_bounds",
     "encode_mask",
+    "encode_ranges",
     "encode_schema",
     "encode_state_detail",
 ]
@@ -99,6 +104,40 @@ def decode_state(name: str, detail: str) -> TableState:
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise _corrupt("table state", error) from error
+
+
+def encode_bounds(bounds: CopyBounds | None) -> str:
+    return _text(_bounds(bounds))
+
+
+def decode_bounds(text: str) -> CopyBounds | None:
+    try:
+        return _to_bounds(_parsed(text))
+    except (KeyError, TypeError) as error:
+        raise _corrupt("range of a copy", error) from error
+
+
+def encode_ranges(ranges: tuple[CopyBounds | None, ...]) -> str:
+    return _text([_bounds(bounds) for bounds in ranges])
+
+
+def decode_ranges(text: str) -> tuple[CopyBounds | None, ...]:
+    try:
+        return tuple(_to_bounds(value) for value in _parsed(text))
+    except (KeyError, TypeError) as error:
+        raise _corrupt("plan of a copy", error) from error
+
+
+def _bounds(bounds: CopyBounds | None) -> dict[str, Any] | None:
+    if bounds is None:
+        return None
+    return {"column": bounds.column, "type": bounds.type, "lower": bounds.lower, "upper": bounds.upper}
+
+
+def _to_bounds(value: dict[str, Any] | None) -> CopyBounds | None:
+    if value is None:
+        return None
+    return CopyBounds(value["column"], value["type"], value["lower"], value["upper"])
 
 
 def _column(column: Column) -> dict[str, Any]:

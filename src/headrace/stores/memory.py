@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema
 from ..table_state import TableState
 from .contract import HISTORY_KEPT
+from .copies import require_begun
 from .moves import INIT, is_move, previous_state, require_known
-from .records import APPLY, DestinationTableMetadata, SchemaVersion, StateEntry, Worker
+from .records import APPLY, CopyRecord, CopyStart, DestinationTableMetadata, SchemaVersion, StateEntry, Worker
 
 __all__ = ["MemoryStore"]
 
@@ -24,6 +25,8 @@ class _Table:
     history: list[StateEntry] = field(default_factory=list)
     schemas: dict[Lsn, SchemaVersion] = field(default_factory=dict)
     metadata: DestinationTableMetadata | None = None
+    copy: CopyStart | None = None
+    copied: dict[int, CopyRecord] = field(default_factory=dict)
 
     @property
     def state(self) -> TableState | None:
@@ -119,11 +122,38 @@ class MemoryStore:
         with self._lock:
             self._table(table_id).metadata = metadata
 
+    def begin_copy(self, table_id: int, start: CopyStart) -> None:
+        with self._lock:
+            table = self._table(table_id)
+            table.copy, table.copied = start, {}
+
+    def get_copy(self, table_id: int) -> tuple[CopyStart, list[CopyRecord]] | None:
+        with self._lock:
+            table = self._tables.get(table_id, _Table())
+            if table.copy is None:
+                return None
+            return table.copy, [record for _, record in sorted(table.copied.items())]
+
+    def finish_copy_range(self, table_id: int, record: CopyRecord) -> None:
+        with self._lock:
+            table = self._tables.get(table_id, _Table())
+            require_begun(table_id, table.copy is not None)
+            table.copied[record.position] = record
+
+    def raise_copy_lsn(self, table_id: int, snapshot_lsn: Lsn) -> Lsn:
+        with self._lock:
+            table = self._tables.get(table_id, _Table())
+            require_begun(table_id, table.copy is not None)
+            assert table.copy is not None
+            table.copy = replace(table.copy, snapshot_lsn=max(snapshot_lsn, table.copy.snapshot_lsn))
+            return table.copy.snapshot_lsn
+
     def prepare_for_copy(self, table_id: int) -> None:
         with self._lock:
             table = self._table(table_id)
             table.schemas.clear()
-            table.metadata = None
+            table.metadata = table.copy = None
+            table.copied.clear()
             self._progress.pop(Worker(table_id), None)
 
     def reset_for_resync(self) -> int:

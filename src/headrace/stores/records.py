@@ -11,7 +11,17 @@ from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema, ReplicationMask
 from ..table_state import TableState
 
-__all__ = ["APPLY", "DestinationTableMetadata", "SchemaStatus", "SchemaVersion", "StateEntry", "Worker"]
+__all__ = [
+    "APPLY",
+    "CopyBounds",
+    "CopyRecord",
+    "CopyStart",
+    "DestinationTableMetadata",
+    "SchemaStatus",
+    "SchemaVersion",
+    "StateEntry",
+    "Worker",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +101,40 @@ class DestinationTableMetadata:
             msg = f"destination table {self.destination_table_id} is being altered to the schema of {self.snapshot_lsn}"
             raise DestinationSchemaNotApplied(msg)
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class CopyBounds:
+    """Keys from `lower` on, before `upper`, in Postgres's text of the key's type; None is open."""
+
+    column: str
+    type: str
+    lower: str | None = None
+    upper: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStart:
+    """How a table's initial copy was begun: what a resumed copy and the hand-off to the stream must agree with."""
+
+    start_lsn: Lsn
+    """Where catch-up begins in the spool: no change that a snapshot of this copy does not show lies before it."""
+    snapshot_lsn: Lsn
+    """Not before the end of WAL when the latest snapshot was taken: the table is of one moment from here on only."""
+    one_snapshot: bool
+    """True: all rows are of one snapshot, and a copy cut short starts over. False: each range has its own."""
+    ranges: tuple[CopyBounds | None, ...] = (None,)
+    """The plan, in order. None is the whole table."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRecord:
+    """A part of a table's copy that is durable at the destination; under one snapshot, the only one."""
+
+    position: int
+    """In `CopyStart.ranges`."""
+    bounds: CopyBounds | None
+    """None is the whole table."""
+    snapshot: str
+    """The text of `pg_current_snapshot()` that the rows were read under."""
+    rows: int

@@ -16,7 +16,17 @@ from ..table_state import TableState
 from . import encoding
 from .contract import HISTORY_KEPT
 from .moves import INIT, is_move, previous_state, require_known
-from .records import APPLY, DestinationTableMetadata, SchemaStatus, SchemaVersion, StateEntry, Worker
+from .records import (
+    APPLY,
+    CopyRecord,
+    CopyStart,
+    DestinationTableMetadata,
+    SchemaStatus,
+    SchemaVersion,
+    StateEntry,
+    Worker,
+)
+from .sql_copies import CopyOfTable
 
 __all__ = ["Database", "Execute", "Row", "SqlStore"]
 
@@ -58,6 +68,8 @@ _STORE_METADATA = (
     "destination_table_id = excluded.destination_table_id, snapshot_lsn = excluded.snapshot_lsn, "
     "mask = excluded.mask, status = excluded.status, previous_snapshot_lsn = excluded.previous_snapshot_lsn"
 )
+
+_COPY = ("table_copy", "copied_range")
 
 
 class Database(Protocol):
@@ -192,8 +204,21 @@ class SqlStore:
             None if previous is None else self._lsn(previous),
         )
 
+    def begin_copy(self, table_id: int, start: CopyStart) -> None:
+        self._of_copy(table_id, lambda copy: copy.begin(start))
+
+    def get_copy(self, table_id: int) -> tuple[CopyStart, list[CopyRecord]] | None:
+        # Two statements, which must speak of the same copy: hence not a read.
+        return self._of_copy(table_id, lambda copy: copy.get())
+
+    def finish_copy_range(self, table_id: int, record: CopyRecord) -> None:
+        self._of_copy(table_id, lambda copy: copy.finish(record))
+
+    def raise_copy_lsn(self, table_id: int, snapshot_lsn: Lsn) -> Lsn:
+        return self._of_copy(table_id, lambda copy: copy.raise_lsn(snapshot_lsn))
+
     def prepare_for_copy(self, table_id: int) -> None:
-        self._forget(table_id, "table_schema", "destination_table", "progress")
+        self._forget(table_id, "table_schema", "destination_table", "progress", *_COPY)
 
     def reset_for_resync(self) -> int:
         def reset(execute: Execute) -> int:
@@ -206,7 +231,7 @@ class SqlStore:
         return self._database.write(self._pipeline, reset)
 
     def delete_table(self, table_id: int) -> None:
-        self._forget(table_id, "table_state", "table_schema", "destination_table", "progress")
+        self._forget(table_id, "table_state", "table_schema", "destination_table", "progress", *_COPY)
 
     def close(self) -> None:
         self._database.close()
@@ -216,6 +241,13 @@ class SqlStore:
 
     def _write(self, statement: str, *parameters: object) -> None:
         self._database.write(self._pipeline, lambda execute: execute(statement, *parameters))
+
+    def _of_copy(self, table_id: int, work: Callable[[CopyOfTable], T]) -> T:
+        database = self._database
+        return database.write(
+            self._pipeline,
+            lambda execute: work(CopyOfTable(execute, self._lsn, database.lsn_result, self._pipeline, table_id)),
+        )
 
     def _forget(self, table_id: int, *tables: str) -> None:
         def forget(execute: Execute) -> None:

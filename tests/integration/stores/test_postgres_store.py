@@ -14,8 +14,12 @@ from headrace.errors import RetryPolicy, StoreError, StoreIoError, StoreVersionE
 from headrace.lsn import Lsn
 from headrace.postgres.connection import connect, parse_conninfo
 from headrace.stores import APPLY, PostgresStore
+from headrace.stores.migrations import migrations_of
+from headrace.stores.postgres import database
 from headrace.table_state import State, TableState
+from headrace.testing.copy_store_suite import example_copy
 from headrace.testing.postgres import free_port
+from headrace.testing.store_suite import A, fill
 
 pytestmark = pytest.mark.matrix
 
@@ -79,9 +83,37 @@ def let_sessions_die(connection: Connection, trigger: str, times: int) -> None:
 def test_an_empty_database_gets_the_schema(store: PostgresStore, connection: Connection) -> None:
     tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'headrace' ORDER BY 1").fetchall()
     assert [name for (name,) in tables] == [
-        "destination_table", "migration", "progress", "table_schema", "table_state",
+        "copied_range", "destination_table", "migration", "progress", "table_copy", "table_schema", "table_state",
     ]  # fmt: skip
-    assert connection.execute("SELECT version, name FROM headrace.migration").fetchall() == [(1, "tables")]
+    applied = connection.execute("SELECT version, name FROM headrace.migration ORDER BY 1").fetchall()
+    assert applied == [(1, "tables"), (2, "copies")]
+
+
+def test_a_schema_of_the_first_layout_is_brought_up_to_date(
+    conninfo: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a store made when there was one migration, with something of everything in it
+    with monkeypatch.context() as past:
+        past.setattr(database, "migrations_of", lambda package: migrations_of(package)[:1])
+        with closing(PostgresStore(conninfo, 1)) as store:
+            fill(store, A)
+            before = kept(store)
+    assert connection.execute("SELECT max(version) FROM headrace.migration").fetchone() == (1,)
+    # When it is opened today, by several at once
+    with ThreadPoolExecutor(3) as pool:
+        stores = list(pool.map(lambda _: PostgresStore(conninfo, 1), range(3)))
+    # Then all of it is there, and copies are kept too
+    assert [kept(store) for store in stores] == [before] * 3
+    assert stores[0].get_copy(A) is None
+    stores[1].begin_copy(A, example_copy())
+    assert stores[2].get_copy(A) == (example_copy(), [])
+    for store in stores:
+        store.close()
+
+
+def kept(store: PostgresStore) -> list[object]:
+    schemas, metadata = store.get_table_schemas(), store.get_all_destination_metadata()
+    return [store.get_table_state_history(A), schemas, metadata, store.get_all_progress()]
 
 
 def test_opening_again_needs_no_right_but_to_use(store: PostgresStore, conninfo: str, connection: Connection) -> None:
@@ -105,7 +137,7 @@ def test_several_may_open_an_empty_database_at_once(conninfo: str, connection: C
         stores = list(pool.map(lambda i: PostgresStore(conninfo, i), range(4)))
     for store in stores:
         store.close()
-    assert connection.execute("SELECT count(*) FROM headrace.migration").fetchone() == (1,)
+    assert connection.execute("SELECT count(*) FROM headrace.migration").fetchone() == (2,)
 
 
 def test_a_later_version_is_refused(store: PostgresStore, conninfo: str, connection: Connection) -> None:

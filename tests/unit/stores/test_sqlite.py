@@ -14,9 +14,12 @@ import pytest
 
 from headrace.errors import RetryPolicy, StoreCorrupt, StoreError, StoreIoError, StoreVersionError
 from headrace.lsn import Lsn
-from headrace.stores import APPLY, SqliteStore
+from headrace.stores import APPLY, PipelineStore, SqliteStore
+from headrace.stores.migrations import migrations_of
 from headrace.stores.sqlite import database
 from headrace.stores.sqlite.database import APPLICATION_ID
+from headrace.testing.copy_store_suite import example_copy
+from headrace.testing.store_suite import A, fill
 
 NOBODY = 65_534
 
@@ -45,10 +48,15 @@ def made(path: Path) -> Path:
     return path
 
 
+def kept(store: PipelineStore) -> list[object]:
+    schemas, metadata = store.get_table_schemas(), store.get_all_destination_metadata()
+    return [store.get_table_state_history(A), schemas, metadata, store.get_all_progress()]
+
+
 def test_an_empty_place_becomes_a_store(tmp_path: Path) -> None:
     path = made(tmp_path / "store.db")
     assert ask(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
-    assert ask(path, "PRAGMA user_version") == [(1,)]
+    assert ask(path, "PRAGMA user_version") == [(2,)]
     assert ask(path, "PRAGMA journal_mode") == [("wal",)]
     assert path.read_bytes()[68:72] == b"HDRC"
 
@@ -73,6 +81,24 @@ def test_several_may_open_an_empty_place_at_once(tmp_path: Path) -> None:
     for store in stores:
         store.close()
     assert reached == list(range(8))
+
+
+def test_a_file_of_the_first_layout_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a store made when there was one migration, with something of everything in it
+    with monkeypatch.context() as past:
+        past.setattr(database, "migrations_of", lambda package: migrations_of(package)[:1])
+        with closing(SqliteStore(tmp_path / "store.db", 1)) as store:
+            fill(store, A)
+            before = kept(store)
+    assert ask(tmp_path / "store.db", "PRAGMA user_version") == [(1,)]
+    # When it is opened today
+    with closing(SqliteStore(tmp_path / "store.db", 1)) as store:
+        # Then all of it is there, and copies are kept too
+        assert kept(store) == before
+        assert store.get_copy(A) is None
+        store.begin_copy(A, example_copy())
+        assert store.get_copy(A) == (example_copy(), [])
+    assert ask(tmp_path / "store.db", "PRAGMA user_version") == [(2,)]
 
 
 def test_a_later_version_is_refused(tmp_path: Path) -> None:
