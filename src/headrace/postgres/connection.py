@@ -18,6 +18,7 @@ from .translation import translated_errors
 
 __all__ = [
     "BOUNDED",
+    "COPYING",
     "SESSION_SETTINGS",
     "UNBOUNDED",
     "SessionTimeouts",
@@ -60,6 +61,10 @@ class SessionTimeouts:
 BOUNDED = SessionTimeouts(statement_ms=30_000, lock_ms=10_000, idle_in_transaction_ms=60_000)
 # For COPY, held snapshots and replication, which are long by nature. Overrides what the role or database sets.
 UNBOUNDED = SessionTimeouts(statement_ms=0, lock_ms=0, idle_in_transaction_ms=0)
+
+# A copy takes hours, but waits for no lock: who waits for one behind an ALTER TABLE, which itself waits for the
+# connection that holds the copy's snapshot, waits for itself, and the server cannot see that.
+COPYING = SessionTimeouts(statement_ms=0, lock_ms=10_000, idle_in_transaction_ms=0)
 
 
 def application_name(role: str, pipeline: str | int | None = None) -> str:

@@ -9,7 +9,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from ..errors import PublicationNotFound
-from ..schema import ReplicatedTableSchema, ReplicationMask, TableSchema, quote_identifier
+from ..schema import OWN_SCHEMA, ReplicatedTableSchema, ReplicationMask, TableSchema, quote_identifier
 from .catalog import table_schemas
 from .translation import translated_errors
 from .version import ServerVersion
@@ -26,13 +26,13 @@ SELECT c.oid, {attnames}, {rowfilter}
 FROM pg_catalog.pg_publication_tables pt
 JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = pt.tablename
-WHERE pt.pubname = %s ORDER BY pt.schemaname, pt.tablename
+WHERE pt.pubname = %s AND pt.schemaname <> %s ORDER BY pt.schemaname, pt.tablename
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A row of pg_publication. `schemas` are those published as a whole (IN SCHEMA)."""
+    """A row of pg_publication. `schemas` are those published as a whole (IN SCHEMA), our own left out."""
 
     name: str
     all_tables: bool
@@ -63,7 +63,7 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
     return Publication(
         name,
         settings["puballtables"],
-        tuple(row["schemas"]),
+        tuple(schema for schema in row["schemas"] if schema != OWN_SCHEMA),
         settings["pubviaroot"],
         frozenset(kind for kind in ("insert", "update", "delete", "truncate") if settings[f"pub{kind}"]),
         settings.get("pubgencols") == "s",
@@ -71,14 +71,17 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
 
 
 def published_tables(connection: psycopg.Connection[Any], name: str) -> tuple[ReplicatedTableSchema, ...]:
-    """The tables as the publication shows them, by name. Raises PublicationNotFound; may be empty."""
+    """The tables as the publication shows them, by name. Raises PublicationNotFound; may be empty.
+
+    What lies in our own schema is left out: a store there writes after every batch, and would be fed its own writes.
+    """
     version = ServerVersion.of(connection)
     query = _TABLES.format(
         attnames="pt.attnames::text[]" if version.column_lists else "NULL::text[]",
         rowfilter="pt.rowfilter" if version.row_filters else "NULL::text",
     )
     with translated_errors("cannot read the publication's tables"):
-        rows = connection.execute(query, (name,)).fetchall()
+        rows = connection.execute(query, (name, OWN_SCHEMA)).fetchall()
     if not rows:
         read_publication(connection, name)
     schemas = table_schemas(connection, [oid for oid, _, _ in rows])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,9 @@ from psycopg import sql
 
 from ..config.connection import PgConnectionConfig
 from ..errors import SourceUnsupported
-from .connection import UNBOUNDED, connect, connect_replication
+from ..lsn import Lsn
+from ..schema import TableName
+from .connection import COPYING, connect, connect_replication
 from .translation import translated_errors
 from .version import ServerVersion
 
@@ -28,6 +30,12 @@ __all__ = ["ExportedSnapshot", "Snapshot", "current_snapshot", "export_snapshot"
 
 _TEXT = re.compile(r"(\d+):(\d+):((?:\d+(?:,\d+)*)?)")
 _USE_EXPORT = "take the snapshot with export_snapshot, which uses a temporary slot on a standby"
+# The statement's snapshot is there before its functions run, so the LSN lies behind every commit that it shows.
+_EXPORT = """
+SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text,
+       (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+        ELSE pg_catalog.pg_current_wal_insert_lsn() END)::text
+"""
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -79,6 +87,8 @@ class ExportedSnapshot:
 
     name: str
     snapshot: Snapshot
+    lsn: Lsn
+    """Where WAL ended right after the snapshot was taken: what it shows was committed before."""
     connection: psycopg.Connection[Any]
 
 
@@ -98,25 +108,37 @@ def current_snapshot(connection: psycopg.Connection[Any]) -> Snapshot:
 
 
 @contextmanager
-def export_snapshot(config: PgConnectionConfig, *, pipeline: str | int | None = None) -> Iterator[ExportedSnapshot]:
+def export_snapshot(
+    config: PgConnectionConfig, *, lock: Sequence[TableName] = (), pipeline: str | int | None = None
+) -> Iterator[ExportedSnapshot]:
     """Hold a REPEATABLE READ, READ ONLY transaction and export its snapshot until the block ends.
+
+    The tables in `lock`, with their partitions, are locked (ACCESS SHARE) before the snapshot is taken. Without it an
+    ALTER TABLE that rewrites one between snapshot and first read makes it look empty there. Waits for such an ALTER,
+    but not for long: SourceLockTimeout.
+    Others who read under the snapshot must give their own lock a timeout: one that queues behind an ALTER, which waits
+    for us, would wait as long as we do.
 
     On a standby the snapshot comes from a temporary slot, whose creation waits for the primary's next
     running-transactions record (`SELECT pg_log_standby_snapshot()` on the primary brings it at once).
     """
-    with connect(config, "snapshot", pipeline=pipeline, timeouts=UNBOUNDED) as connection:
+    with connect(config, "snapshot", pipeline=pipeline, timeouts=COPYING) as connection:
         with translated_errors("cannot export a snapshot"):
             # Held for hours by design; the setting is new in 17, so it is set where it exists.
             connection.execute(
                 "SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'"
             )
-            if _in_recovery(connection):
+            standby = _in_recovery(connection)
+            connection.execute(_BEGIN)
+            if lock:
+                # LOCK TABLE takes no snapshot of its own: the one we hold is taken, or adopted, by what follows.
+                tables = sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in lock)
+                connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(tables))
+            if standby:
                 _adopt_slot_snapshot(connection, config, pipeline)
-            else:
-                connection.execute(_BEGIN)
-            row = connection.execute("SELECT pg_export_snapshot(), pg_current_snapshot()::text").fetchone()
+            row = connection.execute(_EXPORT).fetchone()
             assert row is not None
-        yield ExportedSnapshot(row[0], Snapshot.parse(row[1]), connection)
+        yield ExportedSnapshot(row[0], Snapshot.parse(row[1]), Lsn.parse(row[2]), connection)
 
 
 def _in_recovery(connection: psycopg.Connection[Any]) -> bool:
@@ -127,6 +149,7 @@ def _in_recovery(connection: psycopg.Connection[Any]) -> bool:
 def _adopt_slot_snapshot(
     connection: psycopg.Connection[Any], config: PgConnectionConfig, pipeline: str | int | None
 ) -> None:
+    """Make a slot's snapshot that of the transaction, which has only locks so far: adopting must precede any query."""
     version = ServerVersion.of(connection)
     version.require(version.decoding_on_standby, "copying from a standby", 16)
     slot = f"headrace_snapshot_{secrets.token_hex(8)}"
@@ -135,5 +158,4 @@ def _adopt_slot_snapshot(
         row = walsender.execute(create.encode()).fetchone()
         assert row is not None
         # Adopted before the walsender runs anything else or ends: its export lives no longer than that.
-        connection.execute(_BEGIN)
         connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(row[2]))

@@ -149,9 +149,9 @@ def test_a_role_without_privileges(connection: Connection, conninfo: str) -> Non
             for finding in found:
                 connection.execute(finding.remedy)
             assert [f for f in run_checks(plain, target) if f.severity is Severity.ERROR] == []
-            # Privileges on the published columns are enough.
+            # Privileges on columns are not enough: the copy locks the table.
             connection.execute(f'REVOKE SELECT ON "S".t FROM {quoted}; GRANT SELECT (id, v) ON "S".t TO {quoted}')
-            assert [f for f in run_checks(plain, target) if f.severity is Severity.ERROR] == []
+            assert [f.check for f in run_checks(plain, target) if f.severity is Severity.ERROR] == ["select privilege"]
     finally:
         connection.execute(f"DROP OWNED BY {quoted}; DROP ROLE {quoted}")
 

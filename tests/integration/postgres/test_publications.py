@@ -8,6 +8,7 @@ import pytest
 from headrace.errors import PublicationNotFound
 from headrace.postgres.publications import publication_exists, published_tables, read_publication
 from headrace.postgres.version import ServerVersion
+from headrace.stores import PostgresStore
 
 pytestmark = pytest.mark.matrix
 
@@ -48,6 +49,18 @@ def test_all_tables_are_those_with_wal(connection: Connection) -> None:
     """)
     assert tables(connection) == {"public.a": ["id"]}
     assert read_publication(connection, "p").all_tables
+
+
+def test_our_own_schema_is_left_out(connection: Connection, conninfo: str) -> None:
+    PostgresStore(conninfo, 1).close()
+    connection.execute("CREATE TABLE a (id int); CREATE TABLE headrace (id int); CREATE PUBLICATION p FOR ALL TABLES")
+    assert tables(connection) == {"public.a": ["id"], "public.headrace": ["id"]}
+    if ServerVersion.of(connection).tables_in_schema:
+        connection.execute("CREATE PUBLICATION ours FOR TABLES IN SCHEMA headrace, public")
+        assert tables(connection, "ours") == tables(connection)
+        assert read_publication(connection, "ours").schemas == ("public",)
+    connection.execute("CREATE PUBLICATION only_ours FOR TABLE headrace.progress")
+    assert published_tables(connection, "only_ours") == ()
 
 
 @pytest.mark.parametrize(("via_root", "expected"), [(True, ["public.m"]), (False, ["public.m1", "public.m2a"])])

@@ -22,6 +22,7 @@ from headrace.postgres.publications import published_tables
 from headrace.postgres.slots import create_slot, drop_slot, require_usable
 from headrace.postgres.snapshots import current_snapshot, export_snapshot
 from headrace.replication import ReceiverProcess
+from headrace.schema import TableName
 from headrace.spool import Spool
 from headrace.testing import PostgresServer
 from recvlogical import transactions_in_spool
@@ -134,7 +135,10 @@ def test_snapshot_handoff(primary: PostgresServer, standby: PostgresServer) -> N
         with pytest.raises(SourceUnsupported, match="needs Postgres 16"), export_snapshot(config):
             pass
         return
-    with activity(primary), export_snapshot(config) as exported:
+    with psycopg.connect(standby.conninfo()) as session:
+        before = wal_end(session)
+    with activity(primary), export_snapshot(config, lock=[TableName("public", "t")]) as exported:
+        assert _locks(standby, exported.connection.info.backend_pid) == {"t"}
         shown = {row[0] for row in exported.connection.execute("SELECT id FROM t").fetchall()}
         # Enough transactions after the snapshot for it to have something not to show.
         newest = max(shown, default=0)
@@ -148,6 +152,15 @@ def test_snapshot_handoff(primary: PostgresServer, standby: PostgresServer) -> N
     visible = exported.snapshot.visible(np.array([xid for _, xid in rows], dtype=np.uint32))
     assert {row[0] for row, seen in zip(rows, visible, strict=True) if seen} == shown
     assert len(shown) < len(rows)
+    with psycopg.connect(standby.conninfo()) as session:
+        assert exported.lsn <= wal_end(session)
+    assert exported.lsn >= before
+
+
+def _locks(server: PostgresServer, pid: int) -> set[object]:
+    query = "SELECT relation::regclass::text FROM pg_locks WHERE pid = %s AND mode = 'AccessShareLock' AND granted"
+    with psycopg.connect(server.conninfo()) as session:
+        return {name for (name,) in session.execute(query, (pid,)).fetchall() if not name.startswith("pg_")}
 
 
 def test_a_standbys_own_snapshot_is_refused(standby: PostgresServer) -> None:
