@@ -7,7 +7,6 @@ and then commands; through it go status reports, and the error that ended it. A 
 from __future__ import annotations
 
 import contextlib
-import logging
 import signal
 import sys
 import threading
@@ -15,27 +14,21 @@ from multiprocessing.connection import Connection
 
 import structlog
 
+from ..config.telemetry import LogConfig, LogFormat
 from ..errors import HeadraceError
-from ..lsn import Lsn
+from ..telemetry.logging import configure_logging
+from .command import Applied, Command
 from .receiver import Receiver, ReceiverStatus
 
 __all__ = ["main"]
 
 
 def main(descriptor: int) -> int:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
     # Ctrl-C in a terminal reaches the whole group. The parent decides when the receiver stops, after draining.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = Connection(descriptor)
     config = parent.recv()
+    configure_logging(LogConfig(format=LogFormat.JSON), pipeline=config.pipeline_id)
     sending = threading.Lock()
 
     def send(report: ReceiverStatus | HeadraceError) -> None:
@@ -56,9 +49,14 @@ def main(descriptor: int) -> int:
 
 def _obey(parent: Connection, receiver: Receiver) -> None:
     try:
-        while (command := parent.recv()) is not None:
-            assert isinstance(command, Lsn)
-            receiver.apply(command)
+        while (command := parent.recv()) is not Command.STOP:
+            if command is Command.PAUSE:
+                receiver.pause()
+            elif command is Command.RESUME:
+                receiver.resume()
+            else:
+                assert isinstance(command, Applied)
+                receiver.apply(command.lsn, command.hold)
     except (EOFError, OSError):
         structlog.get_logger("headrace.receiver").warning("the parent is gone; stopping")
     receiver.stop()

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from ..config.receiver import ReceiverConfig
 from ..errors import HeadraceError, RetryPolicy, SpoolError
 from ..lsn import Lsn
+from .command import Applied, Command
 from .receiver import ReceiverStatus
 
 __all__ = ["ReceiverProcess"]
@@ -33,6 +34,7 @@ class ReceiverProcess:
             )
         self._connection = Connection(ours.detach())
         self._connection.send(config)
+        self._sending = threading.Lock()
         self._news = threading.Condition()
         self._status = ReceiverStatus("connecting")
         self._error: HeadraceError | None = None
@@ -54,12 +56,20 @@ class ReceiverProcess:
     def status(self) -> ReceiverStatus:
         return self._status
 
-    def apply(self, lsn: Lsn) -> None:
-        """Every table has durably applied everything before `lsn`."""
-        try:
-            self._connection.send(Lsn(lsn))
-        except OSError as error:
-            raise self._end() from error
+    def apply(self, lsn: Lsn, hold: Lsn | None = None) -> None:
+        """Tables have durably applied everything before `lsn`; segments from `hold` on are kept for those behind."""
+        self._tell(Applied(lsn, lsn if hold is None else hold))
+
+    def pause(self) -> None:
+        """Read no more until `resume`; what is on its way to the spool still gets there. May be repeated.
+
+        The status becomes "paused". WAL waits on the server: the slot is watched, and its loss raised, as ever.
+        """
+        self._tell(Command.PAUSE)
+
+    def resume(self) -> None:
+        """Read on, unless the spool itself has no room. May be repeated."""
+        self._tell(Command.RESUME)
 
     def wait(self, until: Callable[[ReceiverStatus], bool], timeout: float) -> ReceiverStatus:
         """Wait for a status; raises what ended the receiver, or TimeoutError."""
@@ -77,7 +87,7 @@ class ReceiverProcess:
         """Let it publish and confirm what is complete, and end it. A receiver that does not end in time is killed."""
         if self._process.poll() is None:
             try:
-                self._connection.send(None)
+                self._send(Command.STOP)
                 self._process.wait(timeout)
             except (OSError, subprocess.TimeoutExpired):
                 self._process.kill()
@@ -91,6 +101,17 @@ class ReceiverProcess:
         self._process.wait()
         self._listener.join()
         self._connection.close()
+
+    def _tell(self, command: Applied | Command) -> None:
+        try:
+            self._send(command)
+        except OSError as error:
+            raise self._end() from error
+
+    def _send(self, command: Applied | Command) -> None:
+        # Whoever watches memory and whoever applies are different threads; a message must not be torn.
+        with self._sending:
+            self._connection.send(command)
 
     def _listen(self) -> None:
         while True:

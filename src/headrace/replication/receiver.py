@@ -1,8 +1,8 @@
 """The receiver: holds the slot, moves what arrives towards the spool, and tells Postgres how far that got.
 
 One thread (the caller's) serves the socket and nothing else; it never waits for the disk. When the spool falls behind
-or is full it stops reading, and goes on reporting, so that the server neither hangs up nor loses anything: WAL waits
-there.
+or is full, or someone asked it to pause, it stops reading, and goes on reporting, so that the server neither hangs up
+nor loses anything: WAL waits there.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Receiver:
         self._config = config
         self._report = report
         self._stopping = threading.Event()
+        self._pausing = threading.Event()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -75,17 +76,28 @@ class Receiver:
         self._watch = PublicationWatch(config, self._wake)
         self._received = self._confirmed = INVALID_LSN
         self._connections = 0
-        self._applied = INVALID_LSN
+        self._applied = self._hold = INVALID_LSN
         self._status = ReceiverStatus("new")
         self._told_at = 0.0
 
     # -- commands, from any thread ------------------------------------------------------------------------------
 
-    def apply(self, lsn: Lsn) -> None:
-        """Every table has durably applied everything before `lsn`: it may be confirmed, and its segments released."""
+    def apply(self, lsn: Lsn, hold: Lsn | None = None) -> None:
+        """Everything before `lsn` is durably applied: it may be confirmed. Segments before `hold` may be released."""
         self._applied = max(self._applied, lsn)
+        self._hold = self._applied if hold is None else hold
         if self._spooling is not None:
-            self._spooling.apply(self._applied)
+            self._spooling.apply(self._applied, self._hold)
+        self._wake()
+
+    def pause(self) -> None:
+        """Read no more until `resume`, in this connection or the next. What was read goes on to the spool."""
+        self._pausing.set()
+        self._wake()
+
+    def resume(self) -> None:
+        """Read on, as far as the spool has room."""
+        self._pausing.clear()
         self._wake()
 
     def stop(self) -> None:
@@ -126,14 +138,19 @@ class Receiver:
 
     def _wait_for_room(self) -> None:
         """Hold no connection while nothing may be read, but look after the slot: it may be lost meanwhile."""
-        while self._spooling is not None and self._spooling.full and not self._stopping.is_set():
+        check_at = time.monotonic() + SLOT_CHECK_INTERVAL_S
+        while not self._may_read() and not self._stopping.is_set():
             self._raise_if_dead(self._spooling)
-            self._tell("paused", self._spooling.problem)
-            woken, _, _ = select.select([self._wake_read], [], [], SLOT_CHECK_INTERVAL_S)
-            if woken:
-                self._drain_wakes()
-            else:
+            self._tell("paused", self._spooling.problem if self._spooling else None)
+            select.select([self._wake_read], [], [], max(0.0, check_at - time.monotonic()))
+            self._drain_wakes()
+            # By the clock, not when nothing woke us: tables that go on applying wake us all the time.
+            if time.monotonic() >= check_at:
                 self._usable_slot()
+                check_at = time.monotonic() + SLOT_CHECK_INTERVAL_S
+
+    def _may_read(self) -> bool:
+        return not (self._pausing.is_set() or (self._spooling is not None and self._spooling.full))
 
     def _usable_slot(self) -> SlotState:
         with connect(self._config.pg_connection, "receiver_start", pipeline=self._config.pipeline_id) as connection:
@@ -184,7 +201,7 @@ class Receiver:
 
     def _start_spooling(self, position: SpoolPosition) -> Spooling:
         spooling = Spooling(self._spool, self._config.spool, position, self._config.backlog_bytes, self._wake)
-        spooling.apply(self._applied)
+        spooling.apply(self._applied, self._hold)
         spooling.start()
         return spooling
 
@@ -195,7 +212,7 @@ class Receiver:
         report_due = hang_up_at = time.monotonic()
         while not self._stopping.is_set():
             self._raise_if_dead(spooling)
-            reading = not spooling.full
+            reading = self._may_read()
             taken = reading and self._take(wire, spooling)
             now = time.monotonic()
             if reading:
@@ -233,10 +250,10 @@ class Receiver:
         spooling.finish(FINISH_TIMEOUT_S)
         self._send_status(wire, spooling)
 
-    def _raise_if_dead(self, spooling: Spooling) -> None:
+    def _raise_if_dead(self, spooling: Spooling | None) -> None:
         if self._watch.problem is not None:
             raise self._watch.problem
-        if not spooling.alive:
+        if spooling is not None and not spooling.alive:
             raise spooling.problem or RuntimeError("the spooling thread died") from spooling.failure
 
     def _tell(self, state: str, problem: HeadraceError | None = None) -> bool:

@@ -74,7 +74,8 @@ class Spooling:
         self._held_since: float | None = None
         self._marked_at = self._released_at = time.monotonic()
         self._released = INVALID_LSN
-        self.applied = INVALID_LSN
+        self._kept = False
+        self.applied = self._hold = INVALID_LSN
         self.problem: HeadraceError | None = None
         """What the disk refuses at the moment, or why the thread has ended."""
         self.failure: BaseException | None = None
@@ -117,9 +118,9 @@ class Spooling:
                 break
         return self._writer.end
 
-    def apply(self, lsn: Lsn) -> None:
-        """Every table has applied everything before `lsn`."""
-        self.applied = max(self.applied, lsn)
+    def apply(self, lsn: Lsn, hold: Lsn) -> None:
+        """Everything before `lsn` is applied; a table that is behind may still hold segments."""
+        self.applied, self._hold = max(self.applied, lsn), hold
 
     def finish(self, timeout: float) -> None:
         """Publish what is whole and end the thread. A disk that refuses is waited for no longer than `timeout`."""
@@ -204,9 +205,15 @@ class Spooling:
         if now - self._released_at < RELEASE_INTERVAL_S:
             return
         self._released_at = now
-        if self.applied > self._released or self._config.keep_seconds:
-            self._persist(partial(self._spool.release, self.applied, self._config.keep_seconds))
-            self._released = self.applied
+        free = min(self.applied, self._hold)
+        if free > self._released or self._kept:
+            self._persist(partial(self._release, free))
+
+    def _release(self, free: Lsn) -> None:
+        self._spool.release(free, self._config.keep_seconds)
+        self._released = free
+        # With an age to wait for, what was applied leaves later: a look is due until it has.
+        self._kept = bool(self._config.keep_seconds) and self._spool.oldest_end() <= free
 
     def _persist(self, action: Callable[[], object]) -> None:
         """Repeat until the disk takes it: what is in memory is all there is, and the server keeps the rest."""

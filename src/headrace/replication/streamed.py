@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SpoolIoError
+from ..spool.segment import plain_array, plain_values
 from .chunk import Kind, Piece
 
 __all__ = ["StreamedTransaction"]
@@ -83,7 +84,7 @@ class StreamedTransaction:
         # even when the savepoint they arrived in was rolled back.
         schema = (piece.kinds == Kind.RELATION) | (piece.kinds == Kind.TYPE)
         keep = schema | ~np.isin(piece.xids, list(self._aborted))
-        return piece if keep.all() else _piece(_record_batch(piece).filter(pa.array(keep)))
+        return piece if keep.all() else _piece(_record_batch(piece).take(plain_array(np.flatnonzero(keep))))
 
 
 def _record_batch(piece: Piece) -> Any:
@@ -92,13 +93,13 @@ def _record_batch(piece: Piece) -> Any:
     messages = pa.Array.from_buffers(
         pa.binary(), len(piece.lengths), [None, pa.py_buffer(offsets), pa.py_buffer(piece.data)]
     )
-    return pa.record_batch([pa.array(piece.lsns), pa.array(piece.xids), messages], schema=_SCHEMA)
+    assert piece.xids is not None
+    return pa.record_batch([plain_array(piece.lsns), plain_array(piece.xids), messages], schema=_SCHEMA)
 
 
 def _piece(batch: Any) -> Piece:
     _, offsets, data = batch.column("message").buffers()
     ends = np.frombuffer(offsets, dtype=np.int32, count=batch.num_rows + 1)
     values = memoryview(data)[ends[0] : ends[-1]] if data is not None else b""
-    return Piece.of(
-        batch.column("lsn").to_numpy(), np.diff(ends).astype(np.int64), values, batch.column("xid").to_numpy()
-    )
+    lsns, xids = plain_values(batch.column("lsn"), np.uint64), plain_values(batch.column("xid"), np.uint32)
+    return Piece.of(lsns, np.diff(ends).astype(np.int64), values, xids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -39,6 +40,14 @@ def test_no_secret_is_in_the_process_list_or_environment(source: Source) -> None
         assert password
         assert password not in " ".join(process.cmdline())
         assert password not in " ".join(process.environ().values())
+
+
+def test_it_logs_json_to_standard_error(source: Source, capfd: pytest.CaptureFixture[str]) -> None:
+    with ReceiverProcess(source.config().model_copy(update={"pipeline_id": 7})) as receiver:
+        receiver.wait(lambda status: status.state == "streaming", 30)
+    events = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    (start,) = (event for event in events if event["event"] == "start")
+    assert (start["level"], start["pipeline"], start["slot"]) == ("info", 7, source.slot)
 
 
 def test_an_error_that_ends_it_reaches_the_parent(source: Source) -> None:

@@ -112,7 +112,7 @@ def test_an_idle_slot_follows_a_busy_database(source: Source) -> None:
 
 
 def test_applied_segments_are_released(source: Source) -> None:
-    with source.receiving() as running:
+    with source.receiving(source.config(keep_seconds=0)) as running:
         for first in range(1, 41, 10):
             end = source.insert(first, first + 9)
             running.wait(lambda status, end=end: status.spooled >= end)
