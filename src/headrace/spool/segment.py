@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,9 @@ import pyarrow as pa
 from ..errors import SpoolCorrupt
 from ..pgoutput.batch import PADDING, MessageBatch
 
-__all__ = ["SegmentIndex", "TableIndex", "read_index", "read_segment", "write_segment"]
+__all__ = ["SegmentIndex", "TableIndex", "plain_array", "plain_values", "read_index", "read_segment", "write_segment"]
+
+_Number = TypeVar("_Number", np.uint32, np.uint64)
 
 FORMAT = b"1"
 _FORMAT_KEY = b"headrace.format"
@@ -72,7 +74,21 @@ def write_segment(
     messages = pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), values])
     schema = pa.schema(_FIELDS, metadata={_FORMAT_KEY: FORMAT, _INDEX_KEY: index.encode()})
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        writer.write_batch(pa.record_batch([pa.array(lsns), messages], schema=schema))
+        writer.write_batch(pa.record_batch([plain_array(lsns), messages], schema=schema))
+
+
+def plain_array(values: npt.NDArray[Any]) -> pa.Array:
+    """An Arrow array over the same memory.
+
+    `pa.array` would make it too, but imports pandas first: a second, and tens of megabytes, for nothing in a receiver.
+    """
+    memory = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, memory])
+
+
+def plain_values(array: pa.Array, kind: type[_Number]) -> npt.NDArray[_Number]:
+    """The same memory as numpy sees it; `to_numpy` imports pandas too."""
+    return np.frombuffer(array.buffers()[1], dtype=kind, count=len(array), offset=array.offset * kind().itemsize)
 
 
 def read_index(buffer: pa.Buffer, name: str) -> SegmentIndex:
@@ -90,7 +106,7 @@ def read_segment(buffer: pa.Buffer, name: str) -> MessageBatch:
         raise SpoolCorrupt(f"segment {name} cannot be read", detail=str(error)) from error
     _, offsets, values = batch.column("message").buffers()
     starts = np.frombuffer(offsets, dtype=np.int32, count=batch.num_rows + 1).astype(np.int64)
-    lsns = batch.column("lsn").to_numpy(zero_copy_only=True)
+    lsns = plain_values(batch.column("lsn"), np.uint64)
     return MessageBatch(lsns, starts, _padded(buffer, values, int(starts[-1])), index.first_ordinal)
 
 

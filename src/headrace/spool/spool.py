@@ -69,16 +69,16 @@ class Spool:
 
         Raises SpoolGap when they do not begin at that position or do not follow each other.
         """
-        wanted = [segment for segment in self._complete() if after is None or segment.end > after]
-        chain: list[Segment] = []
-        reached = after
-        for segment in wanted:
-            if reached is not None and segment.start > reached:
-                raise SpoolGap(f"the spool has nothing between {reached} and {segment.start}")
-            if reached is None or segment.end > reached:
-                chain.append(segment)
-                reached = segment.end
-        return chain
+        known: tuple[Lsn, Lsn] | None = None
+        while True:
+            chain, gap = _chain(self._complete(), after)
+            if gap is None:
+                return chain
+            if gap == known:
+                raise SpoolGap(f"the spool has nothing between {gap[0]} and {gap[1]}")
+            # A listing is not of one moment: of two segments published meanwhile it may have the second alone. By the
+            # next one the first is there.
+            known = gap
 
     def read(self, name: SegmentName) -> MessageBatch:
         return read_segment(self.place.read(str(name)), str(name))
@@ -193,12 +193,36 @@ class Spool:
             freed += segment.size
         return freed
 
+    def oldest_end(self) -> Lsn:
+        """Where the oldest segment ends that `release` could remove; beyond every position if there is none."""
+        segments = self._complete()
+        return segments[0].end if len(segments) > 1 else Lsn((1 << 64) - 1)
+
     def reset(self, start: Lsn) -> None:
         """Forget everything and begin anew at a position."""
+        self.forget()
+        self.mark_idle(IdleMark(start, start))
+
+    def forget(self) -> None:
+        """Be as a spool that nothing was ever written to. Only while no receiver runs."""
         for entry in self.place.entries():
             if parse_name(entry.name) is not None:
                 self.place.delete(entry.name)
-        self.mark_idle(IdleMark(start, start))
+
+
+def _chain(segments: list[Segment], after: Lsn | None) -> tuple[list[Segment], tuple[Lsn, Lsn] | None]:
+    """What follows a position, and the first hole in it."""
+    chain: list[Segment] = []
+    reached = after
+    for segment in segments:
+        if after is not None and segment.end <= after:
+            continue
+        if reached is not None and segment.start > reached:
+            return chain, (reached, segment.start)
+        if reached is None or segment.end > reached:
+            chain.append(segment)
+            reached = segment.end
+    return chain, None
 
 
 def _fsync(path: Path) -> None:

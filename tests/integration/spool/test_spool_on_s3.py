@@ -28,7 +28,8 @@ def test_a_receiver_spools_to_s3_and_goes_on_after_a_restart(
     s3: S3Server, conninfo: str, connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
     source = Source(conninfo, connection, tmp_path)
-    config = source.config(uri=f"s3://{s3.bucket}/spool", storage_options=s3.storage_options, segment_bytes=64 * 1024)
+    place = {"uri": f"s3://{s3.bucket}/spool", "storage_options": s3.storage_options}
+    config = source.config(**place, segment_bytes=64 * 1024, keep_seconds=0)
     for first, last in ((1, 10), (11, 20_000), (20_001, 20_010)):
         with source.receiving(config) as running:
             end = source.insert(first, last, size=100)
