@@ -31,6 +31,9 @@ __all__ = ["CopyBatch", "copy_columns", "read_range"]
 _BATCH_BYTES = 8 << 20
 _WAITING_PIECES = 2
 _CLOSE_TIMEOUT_S = 5.0
+# A server sends 8 KiB at a time, and waking up for each costs more than all the rest of receiving. In a millisecond's
+# rest some gather in the socket, which holds far more than a server sends meanwhile: no time is lost.
+_GATHERED_BYTES, _GATHER_S = 64 << 10, 0.001
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # invalid_parameter_value before Postgres 17, undefined_object since.
 _NO_SUCH_SNAPSHOT = ("22023", "42704")
@@ -194,6 +197,8 @@ class _Reading:
 
     async def _take(self, data: bytes) -> None:
         await self._put(self._cutter.feed(data))
+        if len(data) < _GATHERED_BYTES:
+            await asyncio.sleep(_GATHER_S)
 
     async def _put(self, piece: bytes | None) -> None:
         if piece:

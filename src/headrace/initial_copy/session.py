@@ -11,8 +11,9 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]
 
 from ..config.connection import KeepaliveConfig, PgConnectionConfig
-from ..errors import ConfigError, SourceConnectionFailed, SourceDataError, SourceError, error_for_sqlstate
-from ..postgres.connection import SESSION_SETTINGS, UNBOUNDED, application_name
+from ..errors import ConfigError, SourceConnectionFailed, SourceDataError, SourceError
+from ..postgres.connection import COPYING, SESSION_SETTINGS, application_name
+from ..sqlstate import error_for_sqlstate
 from .tls import tls_for
 
 __all__ = ["open_session", "translated_asyncpg_errors"]
@@ -36,7 +37,7 @@ async def open_session(config: PgConnectionConfig, *, pipeline: str | int | None
     """An asyncpg connection whose text is that of every other session. Raises SourceError, ConfigError."""
     _check_parameters(config)
     password = config.read_password()
-    settings = {**SESSION_SETTINGS, **UNBOUNDED.settings(), "application_name": application_name("copy", pipeline)}
+    settings = {**SESSION_SETTINGS, **COPYING.settings(), "application_name": application_name("copy", pipeline)}
     del settings["client_encoding"]  # asyncpg sets it to UTF-8 itself
     if "options" in config.parameters:
         # The server takes these first, so that ours win.

@@ -34,6 +34,7 @@ __all__ = [
     "decode_changes",
     "decode_steps",
     "logical_messages",
+    "truncates",
 ]
 
 MAX_ROWS = 65_536
@@ -114,7 +115,7 @@ def decode_steps(
     if len(changes) and not (relations and relations[0][0] < changes[0]):
         msg = "a change stands before its relation"
         raise ProtocolError(msg, detail=f"table {table_id}")
-    cuts: list[tuple[int, Step]] = [*relations, *_truncates(batch, envelope, table_id)]
+    cuts: list[tuple[int, Step]] = [*relations, *truncates(batch, envelope, table_id)]
     cuts.sort(key=lambda cut: cut[0])
     borders = [*np.searchsorted(changes, [index for index, _ in cuts]).tolist(), len(changes)]
     for (_, step), (start, end) in zip(cuts, pairwise(borders), strict=True):
@@ -144,7 +145,8 @@ def _relations(batch: MessageBatch, envelope: Envelope, table_id: int) -> Iterat
             yield index, RelationStep(Lsn(int(batch.lsns[index])), relation)
 
 
-def _truncates(batch: MessageBatch, envelope: Envelope, table_id: int) -> Iterator[tuple[int, TruncateStep]]:
+def truncates(batch: MessageBatch, envelope: Envelope, table_id: int) -> Iterator[tuple[int, TruncateStep]]:
+    """Where the table was emptied: the message's index in the batch, and the step."""
     for index in np.flatnonzero(envelope.kind == ord("T")).tolist():
         truncate = decode(batch.message(index))
         assert isinstance(truncate, m.Truncate)

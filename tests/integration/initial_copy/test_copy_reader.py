@@ -127,7 +127,7 @@ def test_the_session_is_like_every_other(conninfo: str, connection: Connection) 
     (batch,) = read_range(config, part, columns, pipeline=42)
     (got,) = batch.rows.to_pylist()
     assert got.pop("datestyle").startswith("ISO, ")
-    more = {"statement_timeout": "0", "lock_timeout": "0", "work_mem": "5MB", "application_name": "headrace_copy_42"}
+    more = {"statement_timeout": "0", "lock_timeout": "10s", "work_mem": "5MB", "application_name": "headrace_copy_42"}
     assert got == {**{k: v for k, v in SESSION_SETTINGS.items() if k != "datestyle"}, **more}
 
 
