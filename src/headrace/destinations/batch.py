@@ -1,0 +1,56 @@
+"""A batch: what happened to tables between two commit boundaries, per table as ordered steps, or as plain events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Union
+
+from ..events import Event, Relation, Truncate
+from ..lsn import Lsn
+from ..schema import ReplicatedTableSchema
+from .rows import Rows
+
+__all__ = ["Changes", "EventBatch", "Step", "TableBatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Inserts, updates and deletes of one schema version, in commit order.
+
+    The columns of `rows` are those of `pgoutput.changes`: op, commit_lsn, tx_ordinal, xid, commit_time, start_lsn,
+    unchanged, old_kind, and the structs `row` and `old`. `fold.folded` makes one change per key of them.
+    """
+
+    schema: ReplicatedTableSchema
+    rows: Rows
+
+
+# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
+Step = Union[Changes, Relation, Truncate]  # noqa: UP007
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """One table's part of a batch: all its changes with `start` <= commit LSN < the batch's end."""
+
+    schema: ReplicatedTableSchema
+    start: Lsn
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Everything before `end` that the tables had not applied yet. Whole transactions only."""
+
+    end: Lsn
+    tables: tuple[TableBatch, ...]
+    read_events: Callable[[], Iterator[Event]]
+
+    def events(self) -> Iterator[Event]:
+        """The batch's events in commit order, between Begin and Commit of their transactions.
+
+        Read in the driver, row by row: for destinations that want single rows. Transactions that have nothing for the
+        batch's tables are left out.
+        """
+        return self.read_events()

@@ -1,0 +1,93 @@
+"""The promise of a destination: where rows and events go. This is the file to read before writing one.
+
+The pipeline calls `startup` once; then, per table, `drop_table_for_copy` (if it was there before) and
+`write_table_rows`; then `write_events`, batch after batch; `flush` before it relies on anything that was only accepted;
+`shutdown` once. Duties:
+
+* **Duplicates.** After a crash rows and events come again. A destination that keeps the LSN of a batch in the same
+  commit as its rows, and tells it by `applied_lsn`, never sees a change twice. Any other must accept a change with the
+  same `(commit_lsn, tx_ordinal)` again without effect.
+* **Order.** The changes of a key take effect in the order of `(commit_lsn, tx_ordinal)`, steps in the order given.
+* **Concurrency.** Calls for different tables come from several threads at once; calls for one table never overlap.
+* **Empty tables.** `write_table_rows` with no rows creates the table all the same.
+* **Errors.** Raise a DestinationError: its retry rule decides. Anything else raised is taken for one that is timed.
+  A call that raised has left nothing behind that `applied_lsn` or a reader would take for written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..lsn import Lsn
+from ..schema import ReplicatedTableSchema
+from ..stores.contract import StateStore
+from .batch import EventBatch
+from .rows import Rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Destination", "DestinationContext", "Durability"]
+
+
+class Durability(str, Enum):
+    """What a write promises when it returns: safe against any crash, or taken and safe after the next `flush`."""
+
+    DURABLE = "durable"
+    ACCEPTED = "accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationContext:
+    """What a destination may use while it is open."""
+
+    pipeline_id: int
+    store: StateStore
+    """For `DestinationTableMetadata`: which table stands at the destination, in which schema version."""
+    spark: SparkSession | Any
+
+
+class Destination(Protocol):
+    """Where a pipeline writes to."""
+
+    name: str
+    """A short word for logs and metrics: `iceberg`, `stdout`."""
+
+    whole_batches: bool
+    """False: each `write_events` has one table's part of a batch, tables side by side, and a table that fails takes out
+    itself only. True: it has all tables, for destinations that need the order across tables; a failure stops all."""
+
+    def startup(self, context: DestinationContext) -> None:
+        """Open connections and mend what a crash left. Nothing else is called before."""
+
+    def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
+        """Up to where the table's events are durable here, by the destination's own record; None if it keeps none.
+
+        It wins over the store after a crash.
+        """
+
+    def copied_parts(self, schema: ReplicatedTableSchema) -> frozenset[int] | None:
+        """Which parts of the table's copy are durable here, by the destination's own record.
+
+        None if it keeps none: then no copy is resumed, and every table is copied under one snapshot.
+        """
+
+    def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
+        """Remove the table, its rows, LSN and parts, because it is copied anew; repeatable, also without a table."""
+
+    def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
+        """Create the table if it is not there and add rows of the initial copy, and record the part with them.
+
+        A copy under one snapshot is part 0 and nothing else; one by key ranges has many, one call after the other.
+        """
+
+    def write_events(self, batch: EventBatch) -> Durability:
+        """Apply the steps of each table of the batch, and record `batch.end` with them."""
+
+    def flush(self) -> None:
+        """Return when everything accepted before is durable."""
+
+    def shutdown(self) -> None:
+        """Close; everything was flushed. Called once, also after an error."""
