@@ -1,15 +1,21 @@
-"""One Postgres server per run and version; a database per test."""
+"""One Postgres server per run and version; a database per test; one Spark per run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from psycopg.rows import tuple_row
 
+from headrace.config.spark import SparkConfig
 from headrace.testing import DEFAULT_VERSION, PostgresServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +50,20 @@ def connection(conninfo: str) -> Iterator[psycopg.Connection[tuple[object, ...]]
     """An autocommit connection to the test's database."""
     with psycopg.connect(conninfo, autocommit=True, row_factory=tuple_row) as conn:
         yield conn
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The run's Spark session. Tasks can import what lies in tests/; functions of test modules must be nested."""
+    from headrace.spark.session import build_session
+
+    session = build_session(
+        SparkConfig(
+            master="local[2]",
+            driver_memory="1g",
+            short_lived=True,
+            conf={"spark.executorEnv.PYTHONPATH": str(Path(__file__).parent)},
+        )
+    )
+    yield session
+    session.stop()

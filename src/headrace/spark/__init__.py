@@ -1,0 +1,1 @@
+"""Spark: the session, and the jobs that read, decode and copy."""

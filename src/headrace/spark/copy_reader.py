@@ -1,0 +1,53 @@
+"""Reads ranges of a table's initial copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ..config.connection import PgConnectionConfig
+from ..errors import UnrepresentableValue
+from ..initial_copy.ranges import CopyRange
+from ..initial_copy.reader import copy_columns, read_range
+from ..pgtypes.registry import TypeOptions
+from ..schema import ReplicatedTableSchema
+from .part import Read
+from .quarantine import rejected_rows
+
+__all__ = ["CopyReader", "row_schema"]
+
+_DEFAULTS = TypeOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReader:
+    """Rows of the ranges it is called with, under an exported snapshot that the driver holds."""
+
+    connection: PgConnectionConfig
+    schema: ReplicatedTableSchema
+    snapshot_name: str
+    pipeline_id: int
+    options: TypeOptions = _DEFAULTS
+    quarantine: bool = True
+
+    def __call__(self, part: CopyRange) -> Iterator[Read]:
+        columns = copy_columns(self.schema, self.options)
+        batches = read_range(
+            self.connection, part, columns, snapshot_name=self.snapshot_name, pipeline=self.pipeline_id
+        )
+        for batch in batches:
+            rejected = None
+            if batch.rejected:
+                if not self.quarantine:
+                    names = ", ".join(sorted(batch.rejected))
+                    msg = f"table {self.schema.table.name} has values in {names} that no destination type holds"
+                    raise UnrepresentableValue(msg)
+                rejected = rejected_rows(self.schema, batch.rows, batch.rejected)
+            yield Read(batch.rows, rejected, batch.bytes)
+
+
+def row_schema(schema: ReplicatedTableSchema, options: TypeOptions = _DEFAULTS) -> pa.Schema:
+    """The columns a CopyReader yields."""
+    return pa.schema([pa.field(name, conversion.arrow_type) for name, conversion in copy_columns(schema, options)])

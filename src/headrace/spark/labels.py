@@ -1,0 +1,103 @@
+"""What Spark knows of a job: its description, its scheduler pool, and the tag by which it can be cancelled.
+
+All three belong to the thread that starts the job. A thread that ends should have run under `pyspark.InheritableThread`
+or a pool that lives long, because Spark keeps a JVM thread for each Python thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from ..errors import SparkUnavailable
+from .failures import from_spark
+
+__all__ = ["cancel", "job", "label_thread", "tagged"]
+
+_DESCRIPTION = "spark.job.description"
+_POOL = "spark.scheduler.pool"
+_INTERRUPT = "spark.job.interruptOnCancel"
+
+
+@contextmanager
+def job(spark: SparkSession, description: str, *, pool: str | None = None) -> Iterator[None]:
+    """Jobs that this thread starts inside bear the description and run in the pool; their errors come out translated.
+
+    Without a pool they run in the one the thread has.
+
+    Raises:
+        HeadraceError: the one that a task raised, as itself; or a SparkError for whatever else Spark failed with.
+    """
+    try:
+        with _properties(spark.sparkContext, {_DESCRIPTION: description, **({_POOL: pool} if pool else {})}):
+            yield
+    except (PySparkException, Py4JError, OSError) as error:
+        if _java_is_gone():
+            msg = "Spark's Java process has ended"
+            hint = "look for what ended it (out of memory, a crash, a signal) and start this process again"
+            raise SparkUnavailable(msg, detail=f"noticed during {description}", hint=hint) from None
+        if isinstance(error, OSError):
+            raise
+        raise from_spark(error, description) from None
+
+
+@contextmanager
+def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
+    """Jobs that this thread starts inside can be ended by `cancel(spark, tag)`."""
+    context = spark.sparkContext
+    already = tag in context.getJobTags()
+    context.addJobTag(tag)
+    try:
+        # A task that waits for its worker is woken, instead of being asked at its next turn.
+        with _properties(context, {_INTERRUPT: "true"}):
+            yield
+    finally:
+        if not already and not _java_is_gone():
+            context.removeJobTag(tag)
+
+
+def label_thread(spark: SparkSession, tag: str) -> None:
+    """For a thread that serves one purpose: all its jobs bear the tag and run in a pool of its own.
+
+    So the jobs of several such threads share the cluster fairly; within one pool, first come is first served.
+    """
+    context = spark.sparkContext
+    context.addJobTag(tag)
+    context.setLocalProperty(_INTERRUPT, "true")
+    context.setLocalProperty(_POOL, f"{tag}-{threading.current_thread().name}")
+
+
+def cancel(spark: SparkSession, tag: str) -> None:
+    """End all running jobs with the tag, of any thread; their callers get a SparkError. Later ones still start.
+
+    Raises SparkError where there is no Spark any more.
+    """
+    try:
+        spark.sparkContext.cancelJobsWithTag(tag)
+    except (PySparkException, Py4JError, OSError) as error:
+        raise from_spark(error, f"cancelling {tag}") from None
+
+
+def _java_is_gone() -> bool:
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+@contextmanager
+def _properties(context: SparkContext, properties: dict[str, str]) -> Iterator[None]:
+    before = {name: context.getLocalProperty(name) for name in properties}
+    for name, value in properties.items():
+        context.setLocalProperty(name, value)
+    try:
+        yield
+    finally:
+        if not _java_is_gone():
+            for name, old in before.items():
+                # None takes the property away, which the annotation of setLocalProperty does not say.
+                context.setLocalProperty(name, old)  # type: ignore[arg-type]
