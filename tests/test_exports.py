@@ -7,11 +7,14 @@ import sys
 
 import headrace
 
-HEAVY = ("numpy", "psycopg", "pyarrow", "pydantic", "fsspec", "structlog", "typer", "rich", "yaml")
+HEAVY = ("numpy", "psycopg", "pyarrow", "pydantic", "fsspec", "structlog", "typer", "rich", "yaml", "pyspark")
 
 
 def test_public_names() -> None:
-    assert sorted(headrace.__all__) == ["HeadraceError", "Lsn", "ReplicatedTableSchema", "TableName", "TableSchema"]
+    assert sorted(headrace.__all__) == [
+        "HeadraceError", "Lsn", "Pipeline", "PipelineConfig", "ReplicatedTableSchema", "TableName", "TableSchema",
+        "load_pipeline_config",
+    ]  # fmt: skip
     assert all(hasattr(headrace, name) for name in headrace.__all__)
 
 

@@ -1,0 +1,250 @@
+"""The apply loop: batch after batch, for all tables that are in step.
+
+A batch: 1. take the segments that follow, up to size and age; 2. write each table's part, tables side by side, or all
+in one call; 3. a table that failed leaves, its position stored; 4. when everything is durable, store the progress;
+5. tables that came along are Ready; 6. tell the receiver, which confirms to Postgres and releases segments.
+The receiver meanwhile receives what comes next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import structlog
+
+from ..destinations.batch import TableBatch
+from ..destinations.contract import Durability
+from ..errors import HeadraceError, RetryPolicy, SpoolIoError, StoreIoError
+from ..lsn import Lsn
+from ..spark.labels import label_thread
+from ..spool import Segment
+from ..stores.records import APPLY
+from ..table_state import State
+from .batches import TableRange
+from .catching_up import within
+from .engine import Engine
+from .failpoint import reach
+from .retries import Retries
+from .spool_relief import relieve_spool
+from .table_sync import TableSync, as_table_error
+from .tables import Table
+
+__all__ = ["ApplyLoop"]
+
+_IDLE_S = 0.1
+_OUTAGE_S = 2.0
+_RELIEF_INTERVAL_S = 10.0
+_FLUSH_AFTER_BATCHES = 16
+_PROGRESS_INTERVAL_S = 60.0
+"""How often progress is stored when nothing of ours was in the batches: a store in the source database writes WAL."""
+
+_log = structlog.get_logger("headrace.apply")
+
+
+class ApplyLoop:
+    """Runs in one thread until the pipeline stops. `position` may be read from any."""
+
+    def __init__(self, engine: Engine, start: Lsn) -> None:
+        self._engine = engine
+        self.position = start
+        """Where the last batch ended."""
+        self.durable = start
+        """Up to where everything is durable."""
+        self._stored = start
+        """Up to where that is stored: nothing from here on may be released, for a restart begins here."""
+        self._sync = TableSync(engine, lambda: self.position)
+        self._writers = ThreadPoolExecutor(16, "write", partial(label_thread, engine.spark, engine.write_tag))
+        self._unflushed = 0
+        self._relief_due = time.monotonic()
+        self._stored_at = time.monotonic()
+        self._retries = Retries(
+            engine.config.table_error_retry_delay_ms / 1000, engine.config.table_error_retry_max_attempts
+        )
+
+    def run(self) -> None:
+        label_thread(self._engine.spark, self._engine.write_tag)
+        try:
+            while not self._engine.stopping.is_set():
+                try:
+                    self._turn()
+                except (StoreIoError, SpoolIoError) as error:
+                    # Nothing was confirmed that is not stored: the next turn takes it from there.
+                    _log.warning("trying again", error=str(error), hint=error.hint, seconds=_OUTAGE_S)
+                    self._engine.stopping.wait(_OUTAGE_S)
+            self._flush()
+        finally:
+            self._sync.close()
+            self._writers.shutdown(wait=True)
+
+    def _turn(self) -> None:
+        self._sync.schedule()
+        if time.monotonic() >= self._relief_due:
+            relieve_spool(self._engine)
+            self._relief_due = time.monotonic() + _RELIEF_INTERVAL_S
+        members = self._members()
+        self._settle(members)
+        chosen = self._next(members)
+        if chosen is None:
+            return
+        end, size = chosen
+        started = time.monotonic()
+        if self._apply(members, end):
+            self._engine.metrics.batch_applied(time.monotonic() - started, size)
+
+    def _members(self) -> list[Table]:
+        """The tables of the next batch."""
+        streaming = self._engine.tables.in_state(State.READY, State.SYNC_DONE)
+        return [table for table in streaming if not table.busy and not self._sync.lags(table)]
+
+    def _settle(self, members: list[Table]) -> None:
+        """Tables that stand exactly where everything is durable are in step without a batch of their own."""
+        arrived = [t for t in members if t.own_progress and not t.pending and t.position == self.durable]
+        if arrived:
+            self._store_progress(self.durable)
+            self._engine.tables.in_step(arrived)
+            # They held back what may be confirmed and released; there may be no batch for long that tells so.
+            self._engine.announce(self._stored)
+
+    def _next(self, members: list[Table]) -> tuple[Lsn, int] | None:
+        """Where the next batch ends, and how many bytes are new in it; None: nothing to do yet."""
+        behind = any(table.written < self.position for table in members)
+        ahead = [table.written for table in members if table.written > self.position]
+        engine = self._engine
+        news = engine.reception.wait(lambda status: status.spooled > self.position, 0 if behind else _IDLE_S)
+        if engine.memory.active:
+            engine.memory.wait_until_resumed(_IDLE_S)
+        if not news:
+            self._flush()
+            self._store_when_idle()
+            if ahead and engine.reception.status.covered >= min(ahead):
+                # Nothing lies between: the loop may stand where the table stands.
+                return min(ahead), 0
+            return (self.position, 0) if behind else None
+        segments = engine.batches.segments(self.position)
+        some = within(segments, self._sync.budget)
+        full = len(some) < len(segments)
+        age_ms = (time.time() - some[0].modified) * 1000
+        wait_ms = engine.config.batch.max_fill_ms - age_ms
+        if not full and 0 < wait_ms <= engine.config.batch.max_fill_ms and not engine.stopping.is_set():
+            engine.stopping.wait(min(_IDLE_S, wait_ms / 1000))
+            return None
+        return some[-1].end, sum(segment.size for segment in some)
+
+    def _apply(self, members: list[Table], end: Lsn) -> bool:
+        engine = self._engine
+        oldest = min((table.written for table in members), default=end)
+        segments = [s for s in engine.batches.segments(oldest) if s.start < end] if oldest < end else []
+        concerned = [t for t in members if t.written < end and engine.batches.has_changes(t.id, _for(t, segments))]
+        if engine.destination.whole_batches:
+            if concerned and not self._write_whole(concerned, end, segments):
+                return False
+        else:
+            list(self._writers.map(self._guarded(end, segments), concerned))
+        reach("apply.after_write")
+        for table in members:
+            if table.state.state is not State.ERRORED:
+                table.written = max(table.written, end)
+        self.position = end
+        self._after(members, bool(concerned))
+        return True
+
+    def _guarded(self, end: Lsn, segments: list[Segment]) -> Callable[[Table], None]:
+        def write(table: Table) -> None:
+            reach("apply.before_write", table.name)
+            try:
+                self._engine.write(table, end, segments)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must not take other tables along
+                self._failed(table, error)
+
+        return write
+
+    def _write_whole(self, concerned: list[Table], end: Lsn, segments: list[Segment]) -> bool:
+        """All tables in one call. Its failure is nobody's in particular: the batch is tried again, then all stops."""
+        engine = self._engine
+        read = {table: part for table in concerned if (part := self._read(table, end, segments)) is not None}
+        reach("apply.before_write")
+        try:
+            durability = engine.destination.write_events(engine.event_batch(read.values(), end, segments))
+        except HeadraceError as error:
+            policy = self._retries.failed(error)
+            if policy is not RetryPolicy.TIMED or self._retries.due_at is None:
+                raise
+            delay = max(0.0, self._retries.due_at - time.monotonic())
+            _log.warning("the batch failed; trying again", error=str(error), hint=error.hint, seconds=round(delay, 1))
+            if not engine.stopping.wait(delay):
+                for table in concerned:
+                    engine.ask_position(table)
+            return False
+        self._retries.succeeded()
+        for table, (_, batch) in read.items():
+            engine.count(batch)
+            table.pending = durability is Durability.ACCEPTED
+        return True
+
+    def _read(self, table: Table, end: Lsn, segments: list[Segment]) -> tuple[TableRange, TableBatch] | None:
+        """The table's part; None if it cannot be read, which is this table's failure alone."""
+        wanted = self._engine.table_range(table, end)
+        try:
+            return wanted, self._engine.batches.table_batch(wanted, segments)
+        except HeadraceError as error:
+            self._failed(table, error)
+            return None
+
+    def _failed(self, table: Table, error: Exception) -> None:
+        failure = as_table_error(error)
+        self._engine.metrics.table_failed(table.schema.table.name, failure.kind)
+        self._engine.tables.fail(table, failure)
+
+    def _after(self, members: list[Table], wrote: bool) -> None:
+        if any(table.pending for table in members):
+            self._unflushed += 1
+            if self._unflushed >= _FLUSH_AFTER_BATCHES:
+                self._flush()
+            return
+        self._commit(wrote)
+
+    def _flush(self) -> None:
+        """The barrier: what was accepted becomes durable."""
+        if self._unflushed:
+            self._engine.destination.flush()
+            self._commit(True)
+
+    def _commit(self, wrote: bool) -> None:
+        """Everything before `position` is durable for all tables in step."""
+        self._unflushed = 0
+        streaming = self._engine.tables.in_state(State.READY, State.SYNC_DONE)
+        members = [table for table in streaming if not table.busy]
+        for table in members:
+            table.pending = False
+            table.position = max(table.position, table.written)
+        self.durable = self.position
+        if wrote or time.monotonic() - self._stored_at >= _PROGRESS_INTERVAL_S:
+            self._store_progress(self.durable)
+        reach("apply.after_progress")
+        arrived = [table for table in members if table.own_progress and table.position == self.durable]
+        if arrived:
+            self._store_progress(self.durable)
+            self._engine.tables.in_step(arrived)
+        self._engine.announce(self._stored)
+        reach("apply.after_confirm")
+
+    def _store_when_idle(self) -> None:
+        """Batches that had nothing of ours were not stored; a spool that is not durable keeps their WAL on the source.
+
+        There may be no batch for long, while the WAL of other tables piles up behind them.
+        """
+        overdue = time.monotonic() - self._stored_at >= _PROGRESS_INTERVAL_S
+        if overdue and self._stored < self.durable and not self._engine.config.spool.durable:
+            self._store_progress(self.durable)
+            self._engine.announce(self._stored)
+
+    def _store_progress(self, lsn: Lsn) -> None:
+        self._engine.store.update_progress(APPLY, lsn)
+        self._stored, self._stored_at = lsn, time.monotonic()
+
+
+def _for(table: Table, segments: list[Segment]) -> list[Segment]:
+    return [segment for segment in segments if segment.end > table.written]

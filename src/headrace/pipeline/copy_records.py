@@ -1,0 +1,67 @@
+"""Between a copy's plan and what the store keeps of it: to resume a copy, and to know what the copy has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..initial_copy.handoff import CopiedRange, Handoff
+from ..initial_copy.ranges import CopyPlan, CopyRange, KeyBounds
+from ..lsn import Lsn
+from ..pgtypes.registry import conversion_for
+from ..postgres.snapshots import Snapshot
+from ..schema import ReplicatedTableSchema
+from ..stores.contract import PipelineStore
+from ..stores.records import CopyBounds, CopyRecord, CopyStart
+
+__all__ = ["copy_start", "handoff_of", "ranges_left", "stored_handoff"]
+
+
+def copy_start(plan: CopyPlan, start: Lsn, snapshot_lsn: Lsn) -> CopyStart:
+    """What is stored before a plan's first row is read."""
+    bounds = (None,) if plan.one_snapshot else tuple(_bounds(part) for part in plan.ranges)
+    return CopyStart(start, snapshot_lsn, plan.one_snapshot, bounds)
+
+
+def ranges_left(plan: CopyPlan, start: CopyStart, done: Sequence[CopyRecord]) -> list[tuple[int, CopyRange]]:
+    """The ranges of an interrupted copy that are left to be read, cut as they were then. `plan` is one range of all."""
+    finished = {record.position for record in done}
+    (whole,) = plan.ranges
+    count = len(start.ranges)
+    rows = None if whole.estimated_rows is None else whole.estimated_rows // count
+    share = replace(whole, estimated_rows=rows, estimated_bytes=whole.estimated_bytes // count)
+    return [
+        (position, _range(share, bounds)) for position, bounds in enumerate(start.ranges) if position not in finished
+    ]
+
+
+def handoff_of(schema: ReplicatedTableSchema, start: CopyStart, records: Sequence[CopyRecord]) -> Handoff:
+    """What the copy has seen, by its records."""
+    ordered = sorted(records, key=lambda record: record.position)
+    first = ordered[0].bounds
+    if first is None:
+        return Handoff((CopiedRange(None, None, Snapshot.parse(ordered[0].snapshot)),), start.snapshot_lsn)
+    ranges = tuple(_copied(record) for record in ordered)
+    column = schema.table.column(first.column)
+    return Handoff(ranges, start.snapshot_lsn, first.column, conversion_for(column.type, column.typmod))
+
+
+def stored_handoff(store: PipelineStore, schema: ReplicatedTableSchema) -> Handoff | None:
+    """The same from the store; None for a table that was not copied."""
+    known = store.get_copy(schema.table.id)
+    return handoff_of(schema, *known) if known is not None and known[1] else None
+
+
+def _copied(record: CopyRecord) -> CopiedRange:
+    assert record.bounds is not None
+    return CopiedRange(record.bounds.lower, record.bounds.upper, Snapshot.parse(record.snapshot))
+
+
+def _bounds(part: CopyRange) -> CopyBounds | None:
+    bounds = part.bounds
+    return CopyBounds(bounds.column, bounds.type, bounds.lower, bounds.upper) if isinstance(bounds, KeyBounds) else None
+
+
+def _range(template: CopyRange, bounds: CopyBounds | None) -> CopyRange:
+    cut = None if bounds is None else KeyBounds(bounds.column, bounds.type, bounds.lower, bounds.upper)
+    return replace(template, bounds=cut)

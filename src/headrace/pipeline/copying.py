@@ -1,0 +1,255 @@
+"""The initial copy of one table, from Init to FinishedCopy.
+
+Under one snapshot: 1. remove what an earlier copy left at the destination; 2. DataSync is stored; 3. note how far the
+spool reaches back; 4. lock the table, take and export a snapshot; 5. plan ranges, store schema, snapshot and metadata;
+6. tasks read the ranges and the destination takes the rows; 7. FinishedCopy is stored.
+
+By key ranges the snapshot is released after planning, and steps 4 and 6 are repeated for a few ranges at a time: the
+snapshot is stored, the rows are written as a part with a number, the part is stored as finished. After a crash the
+destination says which of the parts that were begun it has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import structlog
+
+from ..config.pipeline import PipelineConfig, PipelineMode
+from ..destinations.contract import Durability
+from ..errors import KeyRangesOvertaken, SourceSchemaError
+from ..initial_copy.key_ranges import plan_key_ranges
+from ..initial_copy.plan import plan_copy
+from ..initial_copy.ranges import CopyOptions, CopyPlan, CopyRange
+from ..lsn import INVALID_LSN, Lsn
+from ..postgres.publications import published_tables
+from ..postgres.snapshots import ExportedSnapshot, export_snapshot
+from ..schema import ReplicatedTableSchema
+from ..spark.copy_reader import CopyReader, row_schema
+from ..spark.rows import TaskRows
+from ..stores.records import CopyBounds, CopyRecord, CopyStart, DestinationTableMetadata
+from ..table_state import State
+from .copy_records import copy_start, handoff_of, ranges_left
+from .copy_works import copy_works
+from .engine import Engine
+from .failpoint import reach
+from .tables import Table
+
+__all__ = ["TableCopy"]
+
+_BEGUN, _ABANDONED = -1, -2
+"""Row counts of ranges whose snapshot is stored: the rows may be at the destination; they are known not to be."""
+
+_MEMORY_PATIENCE_S = 60.0
+"""Seconds a range waits for memory. Not longer: a snapshot is held, and tasks bound what they take by themselves."""
+
+_log = structlog.get_logger("headrace.copy")
+
+
+class TableCopy:
+    """Copies tables. Stateless; several threads may use it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        config = engine.config.initial_copy
+        self._options = CopyOptions(
+            rows_per_range=config.rows_per_range,
+            bytes_per_range=config.bytes_per_range,
+            key_ranges_over_bytes=config.key_ranges_over_bytes,
+        )
+
+    def run(self, table: Table) -> None:
+        started = time.monotonic()
+        known = self._resumable(table)
+        if known is None:
+            self._begin(table)
+            self._copy(table)
+        else:
+            if table.state.state is State.ERRORED:
+                self._engine.tables.move([table], State.DATA_SYNC)
+            table.position = table.written = known[0].start_lsn
+            self._resume(table, *known)
+        self._finish(table, started)
+
+    def _resumable(self, table: Table) -> tuple[CopyStart, list[CopyRecord]] | None:
+        """What is known of a copy by key ranges that was interrupted; None: start over."""
+        known = self._engine.store.get_copy(table.id)
+        if table.state.state is State.INIT or known is None or known[0].one_snapshot or table.whole_only:
+            return None
+        start, records = known
+        return start, [record for record in records if record.rows >= 0] + self._arrived(table, records)
+
+    def _arrived(self, table: Table, records: Sequence[CopyRecord]) -> list[CopyRecord]:
+        """Of the part that was being written, its ranges, if the destination has it; else it is written anew.
+
+        A part bears the number of its first range. Only one is begun at a time.
+        """
+        begun = [record for record in records if record.rows == _BEGUN]
+        parts = self._engine.destination.copied_parts(table.schema) or frozenset()
+        here = bool(begun) and min(record.position for record in begun) in parts
+        settled = [replace(record, rows=0 if here else _ABANDONED) for record in begun]
+        for record in settled:
+            self._engine.store.finish_copy_range(table.id, record)
+        return settled if here else []
+
+    def _begin(self, table: Table) -> None:
+        engine = self._engine
+        if table.state.state is not State.INIT:
+            engine.tables.start_over(table)
+        reach("copy.before_drop", table.name)
+        if self._stands(table):
+            engine.destination.drop_table_for_copy(table.schema)
+        engine.store.prepare_for_copy(table.id)
+        reach("copy.after_drop", table.name)
+        engine.tables.move([table], State.DATA_SYNC)
+        reach("copy.after_data_sync", table.name)
+        table.position = table.written = self._look_back()
+        engine.announce()
+
+    def _stands(self, table: Table) -> bool:
+        """Whether something of ours is at the destination, by the store's record or, if that was lost, by its own."""
+        destination = self._engine.destination
+        if self._engine.store.get_destination_metadata(table.id) is not None:
+            return True
+        return bool(destination.copied_parts(table.schema)) or destination.applied_lsn(table.schema) is not None
+
+    def _look_back(self) -> Lsn:
+        """Where catch-up begins: some way back, as far as the spool is sure to be kept.
+
+        A transaction can be in the WAL, and received, before the snapshot of another session shows it.
+        """
+        config, batches = self._engine.config.spool_config(), self._engine.batches
+        end = batches.end()
+        return batches.oldest_recent(time.time(), config.keep_seconds / 2) or end or INVALID_LSN
+
+    def _copy(self, table: Table) -> None:
+        config = self._engine.config
+        with export_snapshot(config.pg_connection, lock=[table.schema.table.name], pipeline=config.id) as held:
+            plan = self._plan(table, held)
+            start = copy_start(plan, table.position, held.lsn)
+            self._engine.store.begin_copy(table.id, start)
+            reach("copy.after_snapshot", table.name)
+            self._progress(table, plan, 0)
+            if plan.one_snapshot:
+                self._part(table, held, {0: None}, plan.ranges)
+        if not plan.one_snapshot:
+            self._ranges(table, list(enumerate(plan.ranges)))
+
+    def _plan(self, table: Table, held: ExportedSnapshot) -> CopyPlan:
+        engine = self._engine
+        table.schema = schema = self._schema(table, held)
+        options = self._options
+        if table.whole_only or engine.destination.copied_parts(schema) is None:
+            options = replace(options, key_ranges_over_bytes=None)
+        plan = plan_copy(held.connection, schema, options)
+        if not _copies(engine.config, schema):
+            plan = replace(plan, ranges=(), one_snapshot=True)
+        engine.store.store_table_schema(schema, INVALID_LSN)
+        name = str(schema.table.name)
+        engine.store.store_destination_metadata(table.id, DestinationTableMetadata(name, INVALID_LSN, schema.mask))
+        return plan
+
+    def _schema(self, table: Table, held: ExportedSnapshot) -> ReplicatedTableSchema:
+        """The table as the snapshot shows it: it may have changed since the publication was read."""
+        name = self._engine.config.publication_name
+        for schema in published_tables(held.connection, name):
+            if schema.table.id == table.id:
+                return schema
+        msg = f"table {table.name} is no longer in publication {name}"
+        raise SourceSchemaError(msg, hint="add it to the publication again, or start the pipeline anew to forget it")
+
+    def _resume(self, table: Table, start: CopyStart, records: list[CopyRecord]) -> None:
+        config = self._engine.config
+        with export_snapshot(config.pg_connection, lock=[table.schema.table.name], pipeline=config.id) as held:
+            template = plan_key_ranges(held.connection, table.schema, replace(self._options, max_ranges=1))
+        if template is None:
+            msg = f"table {table.name} cannot be cut by key any more"
+            raise KeyRangesOvertaken(msg)
+        left = ranges_left(template, start, records)
+        _log.info("going on with a copy", table=table.name, ranges=len(left), done=len(records))
+        self._progress(table, replace(template, ranges=tuple(part for _, part in left)), len(records))
+        self._ranges(table, left)
+
+    def _progress(self, table: Table, plan: CopyPlan, done: int) -> None:
+        rows = [part.estimated_rows for part in plan.ranges]
+        estimate = None if None in rows else sum(row or 0 for row in rows)
+        table.copy.begin(len(plan.ranges) + done, estimate, done)
+        self._engine.metrics.copy_planned(table.schema.table.name, len(plan.ranges) + done, done)
+
+    def _ranges(self, table: Table, left: list[tuple[int, CopyRange]]) -> None:
+        """A few ranges at a time, under a snapshot of their own that is released when their rows are durable."""
+        config = self._engine.config
+        known = self._engine.store.get_copy(table.id)
+        assert known is not None
+        bounds = known[0].ranges
+        step = config.max_copy_connections_per_table
+        for first in range(0, len(left), step):
+            self._engine.check_stop()
+            some = left[first : first + step]
+            with export_snapshot(config.pg_connection, lock=[table.schema.table.name], pipeline=config.id) as held:
+                # The position first: what this snapshot does not show must never count as seen.
+                self._engine.store.raise_copy_lsn(table.id, held.lsn)
+                self._part(table, held, {number: bounds[number] for number, _ in some}, [part for _, part in some])
+            reach("copy.after_range", table.name)
+
+    def _part(
+        self,
+        table: Table,
+        held: ExportedSnapshot,
+        bounds: Mapping[int, CopyBounds | None],
+        ranges: Sequence[CopyRange],
+    ) -> None:
+        """Copy ranges under the held snapshot, which is stored before and confirmed after the destination has them."""
+        engine, name = self._engine, table.schema.table.name
+        records = [CopyRecord(number, bound, str(held.snapshot), _BEGUN) for number, bound in bounds.items()]
+        for record in records:
+            engine.store.finish_copy_range(table.id, record)
+        rows = self._rows(table, held, ranges)
+        reach("copy.before_write", name)
+        if engine.destination.write_table_rows(table.schema, rows, min(bounds)) is Durability.ACCEPTED:
+            engine.destination.flush()
+        reach("copy.after_write", name)
+        report = rows.report()
+        rows.close()
+        for index, record in enumerate(records):
+            engine.store.finish_copy_range(table.id, replace(record, rows=0 if index else report.rows))
+        table.copy.part_done(report, len(ranges))
+        engine.metrics.copied(name, report.rows, report.bytes, len(ranges))
+        if report.rejected:
+            engine.metrics.quarantined(name, report.rejected)
+
+    def _rows(self, table: Table, held: ExportedSnapshot, ranges: Sequence[CopyRange]) -> TaskRows:
+        engine, schema = self._engine, table.schema
+        engine.memory.wait_until_resumed(_MEMORY_PATIENCE_S)
+        reader = CopyReader(
+            engine.config.pg_connection, schema, held.name, engine.config.id, quarantine=engine.quarantine
+        )
+        works = copy_works(engine.spark, ranges, engine.config.max_copy_connections_per_table)
+        rows = TaskRows(engine.spark, works, reader, row_schema(schema), f"copy of {schema.table.name}")
+        table.copy.watch(rows.reports, len(ranges) / max(1, len(works)))
+        return rows
+
+    def _finish(self, table: Table, started: float) -> None:
+        engine = self._engine
+        reach("copy.before_finished", table.name)
+        metadata = engine.store.get_destination_metadata(table.id)
+        assert metadata is not None
+        engine.store.store_destination_metadata(table.id, metadata.applied())
+        known = engine.store.get_copy(table.id)
+        assert known is not None
+        table.handoff = handoff_of(table.schema, *known)
+        table.copied = table.own_progress = True
+        engine.tables.move([table], State.FINISHED_COPY)
+        reach("copy.after_finished", table.name)
+        table.copy.end()
+        view = table.copy.view()
+        engine.metrics.copy_finished(table.schema.table.name, view.seconds)
+        seconds = round(time.monotonic() - started, 2)
+        _log.info("copied", table=table.name, rows=view.rows, bytes=view.bytes, seconds=seconds)
+
+
+def _copies(config: PipelineConfig, schema: ReplicatedTableSchema) -> bool:
+    """Whether rows that exist already are wanted; if not, the table is created empty."""
+    return config.mode is not PipelineMode.STREAM_ONLY and config.table_sync_copy.copies(schema.table.name)

@@ -1,0 +1,94 @@
+"""Before a pipeline starts: the publication's tables, and the slot, made or found or known to be lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from ..config.pipeline import InvalidatedSlotBehavior, PipelineConfig, PipelineMode
+from ..errors import ConfigError, SlotError, SlotInvalidated, SlotNotFound, SourceSchemaError
+from ..postgres.connection import connect
+from ..postgres.publications import published_tables, read_publication
+from ..postgres.slots import create_slot, drop_slot, slot_state
+from ..schema import ReplicatedTableSchema
+from ..spool import Spool
+from ..stores.contract import PipelineStore
+from ..stores.records import APPLY
+from ..table_state import State
+
+__all__ = ["LOST_SLOT", "Source", "recreate_slot"]
+
+LOST_SLOT = (SlotInvalidated, SlotNotFound)
+"""What a slot that will never deliver again is reported as."""
+
+_REMEDY = (
+    "its changes since then are lost: set invalidated_slot_behavior to recreate, which makes a new slot and copies all "
+    "tables again; or, if the slot was dropped on purpose, remove store and spool first"
+)
+
+_log = structlog.get_logger("headrace.source")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a pipeline reads from."""
+
+    config: PipelineConfig
+
+    def tables(self) -> list[ReplicatedTableSchema]:
+        """The publication's tables. Raises PublicationNotFound, or SourceSchemaError for one without tables."""
+        with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
+            read_publication(connection, self.config.publication_name)
+            tables = list(published_tables(connection, self.config.publication_name))
+        self._require_known(tables)
+        if not tables:
+            msg = f"publication {self.config.publication_name} has no tables"
+            raise SourceSchemaError(msg, hint="ALTER PUBLICATION … ADD TABLE …")
+        return tables
+
+    def _require_known(self, tables: list[ReplicatedTableSchema]) -> None:
+        names = {str(schema.table.name) for schema in tables}
+        unknown = [name for name in self.config.table_sync_copy.tables if name not in names]
+        if unknown:
+            msg = f"table_sync_copy.tables names {', '.join(unknown)}, which the publication does not have"
+            raise ConfigError(msg, detail=f"it has {', '.join(sorted(names))}")
+
+    def prepare_slot(self, store: PipelineStore) -> None:
+        """Make the slot, or see that it is there and whole. A missing one is only made where nothing is lost by it."""
+        if self.config.mode is PipelineMode.COPY_ONLY:
+            return
+        with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
+            state = slot_state(connection, self.config.slot_name)
+            if state is not None and not state.lost:
+                return
+            problem = self._problem(store, lost=state is not None)
+            if problem is None:
+                lsn = create_slot(connection, self.config.slot_name)
+                _log.info("slot created", slot=self.config.slot_name, lsn=str(lsn))
+                return
+        if self.config.invalidated_slot_behavior is not InvalidatedSlotBehavior.RECREATE:
+            raise problem
+        recreate_slot(self.config, store, problem)
+
+    def _problem(self, store: PipelineStore, *, lost: bool) -> SlotError | None:
+        """Why a slot cannot simply be made; None when nothing depends on the one that was."""
+        name = self.config.slot_name
+        if lost:
+            return SlotInvalidated(f"replication slot {name} is invalidated", hint=_REMEDY)
+        begun = [state for state in store.get_table_states().values() if state.state is not State.INIT]
+        if begun or store.get_progress(APPLY) is not None:
+            return SlotNotFound(f"replication slot {name} does not exist, but tables have been copied", hint=_REMEDY)
+        return None
+
+
+def recreate_slot(config: PipelineConfig, store: PipelineStore, problem: SlotError) -> None:
+    """Give up what the old slot had: all tables start over, with an empty spool and a new slot."""
+    _log.warning("the slot is lost; all tables are copied again", error=str(problem), slot=config.slot_name)
+    # The store first: tables that start over need neither slot nor spool.
+    store.reset_for_resync()
+    with connect(config.pg_connection, "pipeline", pipeline=config.id) as connection:
+        if slot_state(connection, config.slot_name) is not None:
+            drop_slot(connection, config.slot_name, terminate=True)
+        Spool.open(config.spool_config()).forget()
+        create_slot(connection, config.slot_name)

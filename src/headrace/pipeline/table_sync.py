@@ -1,0 +1,136 @@
+"""Gives every table that is not in step the worker it needs: a copy, a catch-up, a retry.
+
+Copies and catch-ups have threads of their own, so that a long copy keeps no table from coming back after an error.
+What goes wrong in a worker is that table's alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import structlog
+
+from ..config.pipeline import PipelineMode
+from ..errors import DestinationError, HeadraceError, KeyRangesOvertaken, SpoolGap
+from ..lsn import Lsn
+from ..spark.labels import label_thread
+from ..table_state import State
+from .catching_up import CatchUp
+from .copying import TableCopy
+from .engine import Engine, Stopped
+from .tables import Table
+
+__all__ = ["TableSync", "as_table_error"]
+
+_CATCH_UPS = 8
+
+_log = structlog.get_logger("headrace.table_sync")
+
+
+class TableSync:
+    """Schedules workers. `schedule` is called again and again; it never waits."""
+
+    def __init__(self, engine: Engine, applied: Callable[[], Lsn]) -> None:
+        self._engine = engine
+        self._applied = applied
+        self._copy = TableCopy(engine)
+        self._catch_up = CatchUp(engine, applied)
+        workers = engine.config.max_table_sync_workers
+        labelled = partial(label_thread, engine.spark, engine.sync_tag)
+        self._copies = ThreadPoolExecutor(workers, "copy", labelled)
+        self._catch_ups = ThreadPoolExecutor(_CATCH_UPS, "catch-up", labelled)
+        self._running: set[Future[None]] = set()
+        self._lock = threading.Lock()
+
+    def schedule(self) -> None:
+        """Start whatever is due."""
+        for table in self._engine.tables.all():
+            if table.busy or self._engine.stopping.is_set():
+                continue
+            if table.resync_asked:
+                self._engine.tables.start_over(table)
+            work = self._due(table)
+            if work is not None and self._engine.tables.take(table):
+                pool = self._copies if work == self._copy.run else self._catch_ups
+                self._submit(pool, table, work)
+
+    @property
+    def budget(self) -> int:
+        return self._catch_up.budget()
+
+    def lags(self, table: Table) -> bool:
+        """Whether a table that streams is too far behind to be taken into the next batch."""
+        if table.written >= self._applied():
+            return False
+        segments = self._engine.batches.segments(table.written)
+        return sum(segment.size for segment in segments if segment.start < self._applied()) > self.budget
+
+    def close(self) -> None:
+        """Wait for all workers; they give up at their next step, because the pipeline is stopping."""
+        self._copies.shutdown(wait=True, cancel_futures=True)
+        self._catch_ups.shutdown(wait=True, cancel_futures=True)
+
+    def _due(self, table: Table) -> Callable[[Table], None] | None:
+        state = table.state.state
+        if state is State.ERRORED:
+            if not table.retries.due:
+                return None
+            self._engine.metrics.table_retried(table.schema.table.name)
+            return self._catch_up.run if table.copied else self._copy.run
+        if state in (State.INIT, State.DATA_SYNC):
+            return self._copy.run
+        if self._engine.config.mode is PipelineMode.COPY_ONLY:
+            return None
+        if state in (State.FINISHED_COPY, State.SYNC_WAIT, State.CATCHUP) or self.lags(table):
+            return self._catch_up.run
+        return None
+
+    def _submit(self, pool: ThreadPoolExecutor, table: Table, work: Callable[[Table], None]) -> None:
+        try:
+            future = pool.submit(self._run, table, work)
+        except RuntimeError:
+            # The pool is closing.
+            self._engine.tables.release(table)
+            return
+        with self._lock:
+            self._running.add(future)
+        future.add_done_callback(self._ended)
+
+    def _ended(self, future: Future[None]) -> None:
+        with self._lock:
+            self._running.discard(future)
+
+    def _run(self, table: Table, work: Callable[[Table], None]) -> None:
+        tables = self._engine.tables
+        try:
+            work(table)
+        except Stopped:
+            _log.info("given up for now", table=table.name, state=table.state.state.value)
+        except (KeyRangesOvertaken, SpoolGap) as error:
+            _log.warning("the table is copied again", table=table.name, error=str(error))
+            table.whole_only = table.whole_only or isinstance(error, KeyRangesOvertaken)
+            tables.start_over(table)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not take other tables along
+            self._failed(table, error)
+        finally:
+            tables.release(table)
+
+    def _failed(self, table: Table, error: Exception) -> None:
+        if self._engine.stopping.is_set() or error is self._engine.reception.fatal:
+            # Jobs are cancelled at a stop; what they raise says nothing about the table.
+            _log.info("given up for now", table=table.name, error=str(error))
+            return
+        failure = as_table_error(error)
+        self._engine.metrics.table_failed(table.schema.table.name, failure.kind)
+        self._engine.tables.fail(table, failure)
+
+
+def as_table_error(error: Exception) -> HeadraceError:
+    """What a table is said to have failed with; a bug is logged with its trace and tried again like an outage."""
+    if isinstance(error, HeadraceError):
+        return error
+    _log.error("unexpected failure", kind=type(error).__name__, exc_info=error)
+    return DestinationError(f"unexpected {type(error).__name__}", hint="see the log for its trace, and report it")
