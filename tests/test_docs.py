@@ -11,11 +11,15 @@ from types import ModuleType
 import pyarrow as pa
 import pytest
 
+from headrace.config.known import section_of
+from headrace.config.load import load_pipeline_config
+from headrace.config.pipeline import PipelineConfig
 from headrace.pgoutput.changes import CHANGE_FIELDS
 from headrace.pgtypes.contract import Conversion
 from headrace.pgtypes.registry import builtin_type, conversion_for
 from headrace.postgres.preflight import ALL_CHECKS
 from headrace.schema import PgType
+from headrace.telemetry.metric_table import ALL_METRICS, CONSTANT_LABELS, LABELS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -72,7 +76,7 @@ def quoted(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-@pytest.mark.parametrize("name", ["error_reference", "configuration_reference"])
+@pytest.mark.parametrize("name", ["error_reference", "configuration_reference", "metrics_reference"])
 def test_a_generated_page_is_current(name: str) -> None:
     made = tool(name)
     assert made.PAGE.read_text(encoding="utf-8") == made.page(), f"run: .venv/bin/python tools/{name}.py"
@@ -90,6 +94,28 @@ def test_every_setting_says_what_it_means() -> None:
     fields = [(model.__name__, name, field) for model in models for name, field in model.model_fields.items()]
     assert len(fields) > 20
     assert [(model, name) for model, name, field in fields if not field.description] == []
+
+
+def test_every_section_of_a_pipeline_is_listed() -> None:
+    models = tool("configuration_reference").MODELS
+    reachable = [PipelineConfig]
+    for model in reachable:
+        sections = [section_of(field.annotation) for field in model.model_fields.values()]
+        reachable += [section for section in sections if section is not None and section not in reachable]
+    assert len(reachable) > 10
+    assert [model.__name__ for model in reachable if model not in models] == []
+
+
+def test_the_configuration_in_the_page_loads(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
+    file = tmp_path / "headrace.yaml"
+    file.write_text(page.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
+    assert load_pipeline_config(file, environ={}).batch.max_fill_ms == 500
+
+
+def test_every_label_of_a_metric_is_explained() -> None:
+    used = {*CONSTANT_LABELS, *(label for metric in ALL_METRICS for label in metric.labels)}
+    assert used == LABELS.keys()
 
 
 def test_every_built_in_type_is_listed_with_what_it_becomes() -> None:

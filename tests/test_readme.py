@@ -1,4 +1,4 @@
-"""The README's example runs as it stands, from its SQL to the output it promises."""
+"""The complete examples of the documents run as they stand, from their SQL to the output they promise."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
 ADDRESS = '"postgresql://replicator@localhost/shop"'
 
 
-def block(language: str) -> str:
-    """The README's only block of a language."""
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def block(page: str, language: str) -> str:
+    """The page's only block of a language."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return str(found)
 
 
-def test_the_example_prints_what_it_says(conninfo: str, connection: psycopg.Connection[Any], tmp_path: Path) -> None:
-    # Given the table and the publication that the README asks for
-    connection.execute(block("sql"))
-    script = block("python")
+@pytest.mark.parametrize(
+    ("page", "spool"), [("README.md", ".headrace/pipeline-1/spool"), ("docs/concepts/delivery.md", "spool")]
+)
+def test_the_example_prints_what_it_says(
+    page: str, spool: str, conninfo: str, connection: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    # Given the table and the publication that the page asks for
+    connection.execute(block(page, "sql"))
+    script = block(page, "python")
     assert script.count(ADDRESS) == 1
     # When its script runs on this server
     example = tmp_path / "example.py"
@@ -34,9 +41,9 @@ def test_the_example_prints_what_it_says(conninfo: str, connection: psycopg.Conn
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     # Then it ends well and prints the lines shown
     assert result.returncode == 0, result.stderr
-    assert result.stdout == block("text")
-    assert list((tmp_path / "spool").glob("*.arrow"))
+    assert result.stdout == block(page, "text")
+    assert list((tmp_path / spool).glob("*.arrow"))

@@ -1,0 +1,181 @@
+"""A slot that is gone or has lost its WAL: an error that says what to do, or a new slot and all tables copied again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headrace.config.pipeline import PipelineConfig
+from headrace.destinations.contract import Destination
+from headrace.errors import SlotInvalidated, SlotNotFound
+from headrace.pipeline import Pipeline, PipelineState
+from headrace.pipeline.failpoint import set_hook
+from headrace.postgres.slots import drop_slot, slot_state
+from headrace.stores import MemoryStore
+from headrace.table_state import State
+from headrace.testing import PostgresServer
+from headrace.testing.durable_destination import DurableDestination
+from pipelining import piped, pipeline_config, wait_equal
+
+Connection = psycopg.Connection[Any]
+
+A, B = "public.a", "public.b"
+FILLER = "SELECT repeat('x', 1000) FROM generate_series(1, 10000)"
+
+
+def create_tables(connection: Connection) -> None:
+    for name in "ab":
+        connection.execute(f"CREATE TABLE {name} (id serial PRIMARY KEY, note text)")
+        connection.execute(f"INSERT INTO {name} (note) SELECT 'copied' FROM generate_series(1, 20)")
+    connection.execute("CREATE PUBLICATION pub FOR TABLE a, b")
+
+
+def insert(connection: Connection) -> None:
+    for name in "ab":
+        connection.execute(f"INSERT INTO {name} (note) VALUES ('streamed')")
+        connection.execute(f"UPDATE {name} SET note = note || 'u' WHERE id < 5")
+
+
+def ended(config: PipelineConfig, store: MemoryStore, destination: Destination, spark: Any) -> BaseException:
+    """What a pipeline that does not get going ends with."""
+    with Pipeline(config, store, destination, spark=spark) as pipeline:
+        pipeline.start()
+        with pytest.raises(Exception, match="slot") as caught:
+            pipeline.wait(60)
+        assert pipeline.status.state is PipelineState.FAILED
+    return caught.value
+
+
+def kept(store: MemoryStore) -> tuple[Any, ...]:
+    states = store.get_table_states()
+    return states, store.get_all_progress(), [store.get_table_state_history(table) for table in states]
+
+
+def copies_of(store: MemoryStore) -> list[int]:
+    """How often each table was copied."""
+    histories = [store.get_table_state_history(table) for table in sorted(store.get_table_states())]
+    return [[entry.state.state for entry in history].count(State.FINISHED_COPY) for history in histories]
+
+
+def test_a_slot_that_is_missing_at_the_start(conninfo: str, connection: Connection, spark: Any, tmp_path: Path) -> None:
+    create_tables(connection)
+    store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
+    config = pipeline_config(conninfo, tmp_path)
+    with piped(config, store, destination, spark) as running:
+        running.until_ready()
+        insert(connection)
+        wait_equal(running, connection, destination, A, B)
+    drop_slot(connection, config.slot_name)
+    insert(connection)
+    before = kept(store)
+    error = ended(config, store, destination, spark)
+    assert isinstance(error, SlotNotFound)
+    assert config.slot_name in str(error)
+    assert "invalidated_slot_behavior" in error.hint
+    assert kept(store) == before
+    assert slot_state(connection, config.slot_name) is None
+    recreate = pipeline_config(conninfo, tmp_path, invalidated_slot_behavior="recreate")
+    with piped(recreate, store, destination, spark) as running:
+        running.until_ready()
+        wait_equal(running, connection, destination, A, B)
+        insert(connection)
+        wait_equal(running, connection, destination, A, B)
+    assert copies_of(store) == [2, 2]
+
+
+def test_a_slot_that_is_dropped_while_it_is_read(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+) -> None:
+    create_tables(connection)
+    store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
+    recreate = pipeline_config(conninfo, tmp_path, invalidated_slot_behavior="recreate")
+    with piped(recreate, store, destination, spark) as running:
+        running.until_ready()
+        insert(connection)
+        drop_slot(connection, recreate.slot_name, terminate=True)
+        insert(connection)
+        running.until(lambda: copies_of(store) == [2, 2])
+        running.until_ready()
+        insert(connection)
+        wait_equal(running, connection, destination, A, B)
+    before = copies_of(store)
+    with Pipeline(pipeline_config(conninfo, tmp_path), store, destination, spark=spark) as pipeline:
+        pipeline.start()
+        while not pipeline.status.receiver.covered:
+            assert not pipeline.wait(0.05)
+        drop_slot(connection, recreate.slot_name, terminate=True)
+        with pytest.raises(SlotNotFound) as caught:
+            pipeline.wait(60)
+    assert recreate.slot_name in str(caught.value)
+    assert "copy all tables again" in caught.value.hint
+    assert copies_of(store) == before == [2, 2]
+
+
+def invalidate(connection: Connection) -> None:
+    """Write so much, and let a checkpoint remove so much, that a slot that is behind has lost its WAL."""
+    for _ in range(5):
+        connection.execute(f"INSERT INTO unpublished (filler) {FILLER}")
+        connection.execute("SELECT pg_switch_wal()")
+    connection.execute("CHECKPOINT")
+
+
+@contextmanager
+def writes_held() -> Iterator[None]:
+    """Nothing is applied within the block."""
+    go_on = threading.Event()
+
+    def hook(point: str, _: str | None) -> None:
+        if point == "apply.before_write":
+            go_on.wait()
+
+    set_hook(hook)
+    try:
+        yield
+    finally:
+        set_hook(None)
+        go_on.set()
+
+
+def test_a_slot_that_loses_its_wal(spark: Any, tmp_path: Path) -> None:
+    settings = {"max_slot_wal_keep_size": "16MB", "max_wal_size": "32MB", "min_wal_size": "32MB"}
+    with (
+        PostgresServer(settings=settings) as server,
+        server.database() as conninfo,
+        psycopg.connect(conninfo, autocommit=True) as connection,
+    ):
+        create_tables(connection)
+        connection.execute("CREATE TABLE unpublished (filler text)")
+        store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
+        # A spool so small that a write that takes long keeps the receiver from reading, and the slot falls behind.
+        spool = {"segment_age_ms": 20, "segment_bytes": 64 << 10, "quota_bytes": 1 << 20}
+        config = pipeline_config(conninfo, tmp_path, spool=spool)
+        with piped(config, store, destination, spark) as running:
+            running.until_ready()
+        invalidate(connection)
+        before = kept(store)
+        error = ended(config, store, destination, spark)
+        assert isinstance(error, SlotInvalidated)
+        assert "invalidated_slot_behavior" in error.hint
+        assert kept(store) == before
+        recreate = pipeline_config(conninfo, tmp_path, spool=spool, invalidated_slot_behavior="recreate")
+        with piped(recreate, store, destination, spark) as running:
+            running.until_ready()
+            insert(connection)
+            wait_equal(running, connection, destination, A, B)
+            assert copies_of(store) == [2, 2]
+            with writes_held():
+                for _ in range(40):
+                    connection.execute("INSERT INTO a (note) SELECT repeat('y', 1000) FROM generate_series(1, 100)")
+                running.until(lambda: running.status.receiver.state == "paused")
+                invalidate(connection)
+            running.until(lambda: copies_of(store) == [3, 3])
+            running.until_ready()
+            insert(connection)
+            wait_equal(running, connection, destination, A, B)
+        assert copies_of(store) == [3, 3]
