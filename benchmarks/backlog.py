@@ -10,7 +10,7 @@ import psycopg
 from headrace.lsn import Lsn
 from headrace.testing import PostgresServer
 
-SCHEMA = """
+TABLES = """
 CREATE TABLE customer (
   c_id int, c_d_id int, c_w_id int, c_first varchar(16), c_middle char(2), c_last varchar(16), c_street_1 varchar(20),
   c_street_2 varchar(20), c_city varchar(20), c_state char(2), c_zip char(9), c_phone char(16), c_since timestamptz,
@@ -25,6 +25,10 @@ CREATE TABLE stock (
 CREATE TABLE order_line (
   ol_o_id int, ol_d_id int, ol_w_id int, ol_number int, ol_i_id int, ol_supply_w_id int, ol_delivery_d timestamptz,
   ol_quantity int, ol_amount numeric(6,2), ol_dist_info char(24), PRIMARY KEY (ol_w_id, ol_d_id, ol_o_id, ol_number));
+"""
+SCHEMA = (
+    TABLES
+    + """
 CREATE PUBLICATION bench FOR ALL TABLES;
 INSERT INTO customer SELECT i, i % 10, 1, 'first' || i, 'OE', 'BARBARBAR', 'street one', 'street two', 'city', 'ST',
   '123456789', '0123456789012345', now(), 'GC', 50000, 0.1234, -10, 10, 1, 0, repeat('customer data ', 35)
@@ -45,6 +49,7 @@ BEGIN
   END LOOP;
 END $$;
 """
+)
 CHANGES_PER_TRANSACTION = 21
 
 
