@@ -101,18 +101,19 @@ def test_a_table_gets_what_lies_between_its_position_and_the_end(source: Source,
 
 def test_a_transaction_in_many_parts_is_one(source: Source, connection: Connection) -> None:
     with connection.transaction():
-        connection.execute("INSERT INTO a SELECT n, repeat('x', 200) FROM generate_series(1, 2000) n")
+        connection.execute("INSERT INTO a SELECT n, repeat('x', 200) FROM generate_series(1, 12000) n")
         connection.execute("TRUNCATE a")
-        connection.execute("INSERT INTO a SELECT n, repeat('y', 200) FROM generate_series(1, 2000) n")
+        connection.execute("INSERT INTO a SELECT n, repeat('y', 200) FROM generate_series(1, 12000) n")
+    # One read brings a megabyte at most: these are several, each larger than a segment may be.
     received = Received(source, connection, segment_bytes=64 * 1024)
     assert max(len(segment.names) for segment in received.segments) > 1
     steps = received.steps(received.range("a"))
-    assert [len(step) for step in steps] == [2000, 1, 2000]
+    assert [len(step) for step in steps] == [12000, 1, 12000]
     events = received.events("a")
     assert [type(event) for event in (events[0], events[-1])] == [Begin, Commit]
-    assert len(events) == 4003
+    assert len(events) == 24_003
     places = [event.tx_ordinal for event in events if isinstance(event, (Insert, Truncate))]
-    assert places == list(range(4001))
+    assert places == list(range(24_001))
 
 
 def test_events_of_all_tables_stand_in_commit_order(source: Source, connection: Connection) -> None:
