@@ -16,8 +16,10 @@ from pydantic.fields import FieldInfo
 
 from headrace.config.batch import BatchConfig, MemoryBackpressureConfig
 from headrace.config.connection import KeepaliveConfig, PgConnectionConfig, TlsConfig
+from headrace.config.destination import DestinationConfig, MemoryConfig, NullConfig, StdoutConfig
 from headrace.config.environment import PREFIX
-from headrace.config.pipeline import DestinationConfig, PipelineConfig, StoreConfig
+from headrace.config.iceberg import CatalogConfig, IcebergConfig, IcebergTableConfig, MaintenanceConfig
+from headrace.config.pipeline import PipelineConfig, StoreConfig
 from headrace.config.receiver import ReceiverConfig, ReceiverSection
 from headrace.config.spark import SparkConfig
 from headrace.config.spool import SpoolConfig, SpoolSection
@@ -33,6 +35,13 @@ MODELS: tuple[type[BaseModel], ...] = (
     TlsConfig,
     KeepaliveConfig,
     DestinationConfig,
+    IcebergConfig,
+    CatalogConfig,
+    IcebergTableConfig,
+    MaintenanceConfig,
+    StdoutConfig,
+    MemoryConfig,
+    NullConfig,
     SpoolSection,
     StoreConfig,
     BatchConfig,
@@ -77,6 +86,8 @@ either case. `{PREFIX}BATCH__MAX_FILL_MS=500` is `batch.max_fill_ms`.
 - A list is JSON, or separated by commas: `{PREFIX}TABLE_SYNC_COPY__TABLES=public.a,public.b`.
 - A map, or a whole section, is a JSON object: `{PREFIX}SPARK__CONF={{"spark.executor.memoryOverhead": "1g"}}`. One
   entry of a map may be a variable of its own if its name is lower case; its value is text.
+- Settings of a destination are read by its kind, wherever that stands:
+  `{PREFIX}DESTINATION__MAINTENANCE__INTERVAL_S=5`.
 - `null` is none, for a setting that may be none and is not text: `{PREFIX}MEMORY_BACKPRESSURE=null`.
 - A secret and the file that holds it are one choice: `{PREFIX}PG_CONNECTION__PASSWORD` replaces a `password_file`
   that the YAML file names, and the other way round.

@@ -2,6 +2,7 @@
 
 Names may be in either case. Text, numbers and switches are given as they are, lists as JSON or separated by commas,
 maps and whole sections as JSON. `null` is none for a setting that may be none and is not text.
+Settings of a destination are read by the model of its kind, which the caller knows.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 
@@ -24,12 +26,17 @@ _TEXT = (str, SecretStr, Path)
 _LISTS = (list, tuple, set, frozenset)
 
 
-def read_environment(root: type[BaseModel], environ: Mapping[str, str]) -> Layer:
-    """The settings of all variables that begin with `HEADRACE__`."""
-    layer = Layer()
+def read_environment(
+    root: type[BaseModel], environ: Mapping[str, str], beside: Mapping[SettingPath, type[BaseModel]] | None = None
+) -> Layer:
+    """The settings of all variables that begin with `HEADRACE__`.
+
+    `beside` has the models of settings that a section takes beside its own, by the section's path.
+    """
+    layer, known = Layer(), _Known(root, (), beside or {})
     for path, variable in _variables(environ, layer):
         try:
-            value = _parsed(_annotation(root, path), environ[variable])
+            value = _parsed(known.annotation(path), environ[variable])
         except _Unreadable as reason:
             layer.problems.append(Problem(path, str(reason), variable))
             continue
@@ -61,30 +68,49 @@ def _variables(environ: Mapping[str, str], layer: Layer) -> list[tuple[SettingPa
     return sorted(found, key=lambda item: len(item[0]))
 
 
-def _annotation(root: type[BaseModel], path: SettingPath) -> Any:
-    """The type of the setting a path leads to; text inside maps and inside what a destination checks itself."""
-    model: type[BaseModel] = root
-    for depth, name in enumerate(path):
-        field = model.model_fields.get(name)
-        if field is None:
-            if takes_any_name(model):
-                return str
-            unknown = path[: depth + 1]
-            msg = f"unknown setting{nearest(root, unknown)}"
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A model, where it stands, and what its sections take beside their own settings."""
+
+    model: type[BaseModel]
+    at: SettingPath
+    beside: Mapping[SettingPath, type[BaseModel]]
+
+    def annotation(self, path: SettingPath) -> Any:
+        """The type of the setting a path leads to; text inside maps and inside what a destination checks itself."""
+        model = self.model
+        for depth in range(len(self.at), len(path)):
+            field = model.model_fields.get(path[depth])
+            if field is None:
+                return self._beside(model, path, depth)
+            if depth == len(path) - 1:
+                return field.annotation
+            section = section_of(field.annotation)
+            if section is None:
+                return _inside(field.annotation, path, depth + 1)
+            model = section
+        return None
+
+    def _beside(self, model: type[BaseModel], path: SettingPath, depth: int) -> Any:
+        if not takes_any_name(model):
+            unknown = path[len(self.at) : depth + 1]
+            msg = f"unknown setting{nearest(self.model, unknown, self.at)}"
             raise _Unreadable(msg)
-        if depth == len(path) - 1:
-            return field.annotation
-        section = section_of(field.annotation)
-        if section is None:
-            return _inside(field.annotation, path[: depth + 1])
-        model = section
-    return None
+        other = self.beside.get(path[:depth])
+        return str if other is None else _Known(other, path[:depth], {}).annotation(path)
 
 
-def _inside(annotation: Any, path: SettingPath) -> Any:
-    if any(get_origin(member) is dict for member in alternatives(annotation)):
-        return str
-    msg = f"unknown setting; {'.'.join(path)} has no settings inside"
+def _inside(annotation: Any, path: SettingPath, depth: int) -> Any:
+    """The type of what a path leads to inside a map; the map's own name ends at `depth`."""
+    for member in alternatives(annotation):
+        if get_origin(member) is dict:
+            value = get_args(member)[1]
+            section = section_of(value)
+            if section is None:
+                return str
+            at = path[: depth + 1]
+            return value if at == path else _Known(section, at, {}).annotation(path)
+    msg = f"unknown setting; {'.'.join(path[:depth])} has no settings inside"
     raise _Unreadable(msg)
 
 

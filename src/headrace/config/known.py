@@ -32,18 +32,18 @@ def takes_any_name(model: type[BaseModel]) -> bool:
     return model.model_config.get("extra") == "allow"
 
 
-def nearest(root: type[BaseModel], path: SettingPath) -> str:
-    """What whoever wrote this unknown setting may have meant, as the end of a sentence."""
+def nearest(root: type[BaseModel], path: SettingPath, above: SettingPath = ()) -> str:
+    """What whoever wrote this unknown setting may have meant, as the end of a sentence. `root` stands at `above`."""
     model = _section_at(root, path[:-1])
     if model is None:
         return ""
     here = list(model.model_fields)
     name = path[-1].lower()
     for close in get_close_matches(name, here, n=1):
-        return f"; did you mean {'.'.join((*path[:-1], close))}?"
+        return f"; did you mean {'.'.join((*above, *path[:-1], close))}?"
     for known in _settings(root):
         if known[-1] == name:
-            return f"; did you mean {'.'.join(known)}?"
+            return f"; did you mean {'.'.join((*above, *known))}?"
     return f"; known here: {', '.join(sorted(here))}"
 
 

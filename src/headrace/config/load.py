@@ -10,16 +10,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ..errors import ConfigError
+from .destination import DESTINATION_SETTINGS, DestinationConfig
 from .environment import read_environment
 from .known import nearest
 from .layer import Layer, Problem, SettingPath, laid_over, origins_of
 from .pipeline import PipelineConfig
+from .section import Section
 from .yaml_file import read_yaml
 
-__all__ = ["load_pipeline_config"]
+__all__ = ["destination_settings", "load_pipeline_config"]
 
 # pydantic's words where ours are shorter or say what to do.
 _WORDS = {
@@ -44,7 +46,7 @@ def load_pipeline_config(
     `environ` stands for this process's environment. Raises one ConfigError that lists every problem.
     """
     file = read_yaml(path) if path is not None else Layer()
-    variables = read_environment(PipelineConfig, os.environ if environ is None else environ)
+    variables = _variables(os.environ if environ is None else environ, file.values, overrides)
     problems = [*file.problems, *variables.problems]
     values = laid_over(laid_over(file.values, variables.values), overrides)
     origins = {**file.origins, **variables.origins, **origins_of(overrides, "argument")}
@@ -54,23 +56,59 @@ def load_pipeline_config(
     except ValidationError as error:
         # A file that could not be read misses everything: that it does is no news.
         if path is None or file.values or not file.problems:
-            problems += _problems(error, origins)
+            problems += _problems(PipelineConfig, error, origins)
+    if config is not None and config.destination is not None:
+        problems += _destination_problems(config.destination, origins)
     if problems or config is None:
         raise _config_error(problems)
     return config
 
 
-def _problems(error: ValidationError, origins: Mapping[SettingPath, str]) -> Iterator[Problem]:
+def _variables(environ: Mapping[str, str], file: Mapping[str, Any], overrides: Mapping[str, Any]) -> Layer:
+    """The environment, with a destination's settings read by its kind, which stands in any of the three."""
+    variables = read_environment(PipelineConfig, environ)
+    destination = laid_over(laid_over(file, variables.values), overrides).get("destination")
+    kind = destination.get("kind") if isinstance(destination, Mapping) else None
+    model = DESTINATION_SETTINGS.get(kind) if isinstance(kind, str) else None
+    return variables if model is None else read_environment(PipelineConfig, environ, {("destination",): model})
+
+
+def destination_settings(config: DestinationConfig) -> Section:
+    """The settings of a destination that is built in. Raises ConfigError as `load_pipeline_config` does."""
+    problems = list(_destination_problems(config, {}))
+    if problems:
+        raise _config_error(problems)
+    return DESTINATION_SETTINGS[config.kind].model_validate(config.options)
+
+
+def _destination_problems(config: DestinationConfig, origins: Mapping[SettingPath, str]) -> Iterator[Problem]:
+    model = DESTINATION_SETTINGS.get(config.kind)
+    if model is None:
+        path = ("destination", "kind")
+        kinds = ", ".join(DESTINATION_SETTINGS)
+        yield Problem(path, f"no destination is called {config.kind!r}; there are {kinds}", _origin(path, origins))
+        return
+    try:
+        model.model_validate(config.options)
+    except ValidationError as error:
+        yield from _problems(model, error, origins, above=("destination",))
+
+
+def _problems(
+    model: type[BaseModel], error: ValidationError, origins: Mapping[SettingPath, str], above: SettingPath = ()
+) -> Iterator[Problem]:
     for found in error.errors(include_url=False, include_context=False, include_input=False):
         if found["type"] == _CONSEQUENCE:
             continue
-        path = tuple(str(part) for part in found["loc"])
-        yield Problem(path, _what(found["type"], found["msg"], path), _origin(path, origins))
+        # pydantic's own word for the name of an entry of a map.
+        path = tuple(str(part) for part in found["loc"] if part != "[key]")
+        whole = (*above, *path)
+        yield Problem(whole, _what(model, found["type"], found["msg"], path, above), _origin(whole, origins))
 
 
-def _what(kind: str, message: str, path: SettingPath) -> str:
+def _what(model: type[BaseModel], kind: str, message: str, path: SettingPath, above: SettingPath) -> str:
     if kind == "extra_forbidden":
-        return f"unknown setting{nearest(PipelineConfig, path)}"
+        return f"unknown setting{nearest(model, path, above)}"
     plain = message.removeprefix("Value error, ")
     return _WORDS.get(kind, plain[:1].lower() + plain[1:])
 

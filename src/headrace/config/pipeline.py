@@ -9,10 +9,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from .batch import BatchConfig, MemoryBackpressureConfig
 from .connection import PgConnectionConfig
+from .destination import DestinationConfig
 from .receiver import ReceiverConfig, ReceiverSection
 from .section import Section
 from .spark import SparkConfig
@@ -21,7 +22,6 @@ from .table_copy import CopyConfig, TableSyncCopyConfig
 from .telemetry import LogConfig, MetricsConfig
 
 __all__ = [
-    "DestinationConfig",
     "InvalidatedSlotBehavior",
     "OnUnrepresentable",
     "PipelineConfig",
@@ -80,23 +80,6 @@ class StoreConfig(Section):
             msg = f"path must be left out with kind {self.kind.value}"
             raise ValueError(msg)
         return self
-
-
-class DestinationConfig(Section):
-    """Where rows and events go. Settings beside `kind` are the destination's own; it checks them when it is made."""
-
-    model_config = ConfigDict(extra="allow")
-
-    kind: str = Field(min_length=1, description="Which destination. Its page names its settings.")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The destination's own settings."""
-        return dict(self.model_extra or {})
-
-    def __repr_args__(self) -> list[tuple[str | None, Any]]:
-        # The names only: which of a destination's settings are secrets is known to the destination alone.
-        return [("kind", self.kind), ("settings", sorted(self.options))]
 
 
 def _slot_name(settings: dict[str, Any]) -> str:
@@ -216,6 +199,11 @@ class PipelineConfig(Section):
         """The file of a SQLite store."""
         return self.store.path or self.directory / "store.db"
 
+    @property
+    def quarantine(self) -> bool:
+        """Whether values that a type cannot hold are put aside."""
+        return self.on_unrepresentable is OnUnrepresentable.QUARANTINE
+
     def spool_config(self) -> SpoolConfig:
         """The spool, with its place filled in."""
         uri = self.spool.uri or str(self.directory / "spool")
@@ -230,6 +218,7 @@ class PipelineConfig(Section):
                 "publication_name": self.publication_name,
                 "slot_name": self.slot_name,
                 "spool": self.spool_config(),
+                "log": self.log,
                 "pipeline_id": self.id,
             }
         )

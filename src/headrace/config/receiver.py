@@ -7,6 +7,7 @@ from pydantic import Field
 from .connection import PgConnectionConfig
 from .section import Section
 from .spool import SpoolConfig
+from .telemetry import LogConfig
 
 __all__ = ["ReceiverConfig", "ReceiverSection"]
 
@@ -50,4 +51,5 @@ class ReceiverConfig(ReceiverSection):
         description="The logical replication slot, made beforehand with the pgoutput plugin. One receiver reads it.",
     )
     spool: SpoolConfig = Field(description="Where what was received goes.")
+    log: LogConfig = Field(default=LogConfig(), description="What the receiver's process logs, and how.")
     pipeline_id: int = Field(default=0, ge=0, description="Part of application_name, to tell connections apart.")

@@ -85,8 +85,8 @@ def test_variables_are_read_in_either_case_and_by_the_type_of_the_setting() -> N
         SPARK__PACKAGES='["g:a:1"]',
         SPARK__CONF='{"spark.x.camelCase": "1"}',
         PG_CONNECTION__PARAMETERS__SSLCERT="/c.crt",
-        DESTINATION__KIND="d",
-        DESTINATION__TOKEN="12",
+        DESTINATION__KIND="iceberg",
+        DESTINATION__WAREHOUSE="12",
         BATCH='{"max_fill_ms": 5, "max_bytes": 70000}',
         BATCH__MAX_BYTES="80000",
     )
@@ -100,7 +100,7 @@ def test_variables_are_read_in_either_case_and_by_the_type_of_the_setting() -> N
     assert it.spark.packages == ("g:a:1",)
     assert it.spark.conf == {"spark.x.camelCase": "1"}
     assert it.destination is not None
-    assert it.destination.options == {"token": "12"}
+    assert it.destination.options == {"warehouse": "12"}
     assert (it.batch.max_fill_ms, it.batch.max_bytes) == (5, 80_000)
 
 

@@ -1,0 +1,181 @@
+"""Settings of the Iceberg destination."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+from pydantic import Field, SecretStr, StringConstraints, model_validator
+
+from .section import Section
+from .table_mode import TableMode
+
+__all__ = ["CatalogConfig", "CatalogType", "IcebergConfig", "IcebergTableConfig", "JsonAs", "MaintenanceConfig"]
+
+_SourceTable = Annotated[str, StringConstraints(pattern=r"^[^.]+\..+$")]
+
+
+class CatalogType(str, Enum):
+    """Which catalog keeps the tables' names."""
+
+    SQLITE = "sqlite"
+    REST = "rest"
+    GLUE = "glue"
+    HIVE = "hive"
+
+
+class JsonAs(str, Enum):
+    """What json and jsonb columns become."""
+
+    STRING = "string"
+    VARIANT = "variant"
+
+
+class CatalogConfig(Section):
+    """The catalog: where an Iceberg table's name leads to its current metadata."""
+
+    type: CatalogType = Field(
+        default=CatalogType.SQLITE,
+        description="A SQLite file, shared by Spark, pyiceberg and others; a REST catalog; AWS Glue; a Hive metastore. "
+        "Default sqlite: nothing to set up, for one machine.",
+    )
+    name: str = Field(
+        default="headrace",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="The catalog's name in Spark. Default headrace.",
+    )
+    uri: str | None = Field(
+        default=None,
+        description="Where the catalog is: the file (sqlite), http(s)://… (rest), thrift://… (hive). Default none: "
+        "for sqlite `catalog.db` in a local warehouse.",
+    )
+    properties: dict[str, str] = Field(
+        default={},
+        repr=False,
+        description="Further properties, as Iceberg names them (`s3.endpoint`, `oauth2-server-uri`, `io-impl`); given "
+        "to Spark and to pyiceberg's reader and writer alike. Default none.",
+    )
+    secrets: dict[str, SecretStr] = Field(
+        default={},
+        description="Properties that are secrets (`credential`, `token`, `s3.secret-access-key`): as `properties`, but "
+        "never shown. Give them by environment: HEADRACE__DESTINATION__CATALOG__SECRETS as a JSON object.",
+    )
+
+    @model_validator(mode="after")
+    def _uri_of_a_server(self) -> CatalogConfig:
+        if self.uri is None and self.type in (CatalogType.REST, CatalogType.HIVE):
+            msg = f"uri is missing: say where the {self.type.value} catalog is"
+            raise ValueError(msg)
+        return self
+
+
+class MaintenanceConfig(Section):
+    """Keeping the tables quick to read: merging small files, forgetting old snapshots, removing what nobody names."""
+
+    enabled: bool = Field(default=True, description="Whether to do it at all. Default true.")
+    interval_s: float = Field(
+        default=60,
+        gt=0,
+        description="Seconds between two looks at the tables. Default 60.",
+    )
+    small_files: int = Field(
+        default=30,
+        ge=2,
+        description="As many small files of one partition are merged into one. Default 30: half a minute of "
+        "one-second batches.",
+    )
+    target_file_bytes: int = Field(
+        default=128 << 20,
+        ge=1 << 20,
+        description="The size of a file that is merged no more. Default 128 MiB.",
+    )
+    deleted_ratio: float = Field(
+        default=0.3,
+        gt=0,
+        le=1,
+        description="A file of which this share of rows is deleted is written anew. Default 0.3.",
+    )
+    snapshot_age_s: float = Field(
+        default=86_400,
+        ge=0,
+        description="Seconds for which old snapshots can be read. Default a day.",
+    )
+    snapshots_kept: int = Field(
+        default=100, ge=1, description="Snapshots kept at most, however young they are. Default 100."
+    )
+    orphan_age_s: float = Field(
+        default=3 * 86_400,
+        ge=0,
+        description="Seconds after which a file that no snapshot names is removed. Default three days: another "
+        "writer's commit may still be on its way.",
+    )
+    orphan_interval_s: float = Field(
+        default=6 * 3600,
+        gt=0,
+        description="Seconds between two searches for such files: a search lists the whole table. Default six hours.",
+    )
+
+
+class IcebergTableConfig(Section):
+    """What one table does differently."""
+
+    name: str | None = Field(
+        default=None,
+        pattern=r"^[^.]+(\.[^.]+)+$",
+        description="The table's name at the destination, as namespace.table. Default none: by the patterns.",
+    )
+    mode: TableMode | None = Field(
+        default=None,
+        description="mirror: the current rows; changelog: every change as a row; soft_delete: the current rows, and "
+        "deleted ones with a flag. Default none: the destination's.",
+    )
+    partition_by: tuple[str, ...] = Field(
+        default=(),
+        description="Partitions, as Iceberg's transforms of columns: `region`, `days(created_at)`, `bucket(16, id)`, "
+        "`truncate(4, zip)`, `years`, `months`, `hours`. Default none.",
+    )
+    sort_by: tuple[str, ...] = Field(
+        default=(),
+        description="Columns by which files are sorted, most significant first; `-created_at` is descending. "
+        "Default none.",
+    )
+
+
+class IcebergConfig(Section):
+    """Apache Iceberg tables, format version 3, merge on read."""
+
+    warehouse: str = Field(
+        min_length=1,
+        description="Where the tables' files are: a directory, or a URI such as s3://bucket/path.",
+    )
+    catalog: CatalogConfig = Field(default=CatalogConfig(), description="Where the tables' names are.")
+    namespace: str = Field(
+        default="{schema}",
+        min_length=1,
+        description="The namespace of a table; `{schema}` and `{table}` stand for the source's. Default {schema}.",
+    )
+    table_name: str = Field(
+        default="{table}",
+        min_length=1,
+        description="The name of a table within its namespace, with the same words. Default {table}.",
+    )
+    mode: TableMode = Field(
+        default=TableMode.MIRROR, description="What tables hold that say nothing else. Default mirror."
+    )
+    json_as: JsonAs = Field(
+        default=JsonAs.STRING,
+        description="json and jsonb as text, exactly as Postgres has it, or as Iceberg's VARIANT. Default string: "
+        "every reader knows it.",
+    )
+    tables: dict[_SourceTable, IcebergTableConfig] = Field(
+        default={}, description="What single tables do differently, by their name at the source, as schema.table."
+    )
+    properties: dict[str, str] = Field(
+        default={}, description="Table properties for new tables, as Iceberg names them. Default none."
+    )
+    commit_retries: int = Field(
+        default=10,
+        ge=0,
+        description="How often a commit that met another writer's is tried again. Default 10.",
+    )
+    maintenance: MaintenanceConfig = Field(default=MaintenanceConfig(), description="Keeping the tables quick to read.")
