@@ -6,7 +6,7 @@ connection, so that it can be handed to a Spark task.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 __all__ = [
@@ -89,6 +89,8 @@ class Column:
     """1-based position in the primary key, or None."""
     generated: bool = False
     """GENERATED ALWAYS AS … STORED; published only from Postgres 18 on, and only when the publication asks for it."""
+    comment: str | None = field(default=None, compare=False)
+    """Its COMMENT. Not compared: a comment makes no other schema, nor does pgoutput tell of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class TableSchema:
     replica_identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
     identity_attnums: tuple[int, ...] = ()
     """Columns of the replica identity, in attnum order: the key, the index's columns, all (FULL), or none."""
+    comment: str | None = field(default=None, compare=False)
+    """Its COMMENT, when the catalog was read. Not compared, as a column's is not."""
 
     def __post_init__(self) -> None:
         if len({column.attnum for column in self.columns}) != len(self.columns):

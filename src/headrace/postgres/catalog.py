@@ -18,12 +18,13 @@ __all__ = ["table_schema", "table_schemas"]
 # oidvector, whose text is not an array's. Types are followed from the columns to their elements and domain bases.
 _QUERY = """
 WITH RECURSIVE tables AS (
-    SELECT c.oid, c.relname, n.nspname, c.relreplident
+    SELECT c.oid, c.relname, n.nspname, c.relreplident, pg_catalog.obj_description(c.oid, 'pg_class') AS comment
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = ANY(%(ids)s)
 ), columns AS (
     SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated,
-           CASE WHEN a.attgenerated = '' THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END AS default_text
+           CASE WHEN a.attgenerated = '' THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END AS default_text,
+           pg_catalog.col_description(a.attrelid, a.attnum) AS comment
     FROM tables t
     JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
     LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -42,10 +43,12 @@ WITH RECURSIVE tables AS (
     WHERE i.indisvalid AND (i.indisprimary OR i.indisreplident)
 )
 SELECT
-    (SELECT json_agg(json_build_object('oid', t.oid::int8, 'name', t.relname, 'schema', t.nspname, 'identity', t.relreplident))
+    (SELECT json_agg(json_build_object('oid', t.oid::int8, 'name', t.relname, 'schema', t.nspname, 'identity', t.relreplident,
+                'comment', t.comment))
      FROM tables t),
     (SELECT json_agg(json_build_object('table', attrelid::int8, 'attnum', attnum, 'name', attname, 'type', atttypid::int8,
-                'typmod', atttypmod, 'nullable', NOT attnotnull, 'default', default_text, 'generated', attgenerated <> '')
+                'typmod', atttypmod, 'nullable', NOT attnotnull, 'default', default_text, 'generated', attgenerated <> '',
+                'comment', comment)
             ORDER BY attnum)
      FROM columns),
     (SELECT json_agg(json_build_object('table', indrelid::int8, 'primary', indisprimary, 'identity', indisreplident,
@@ -114,12 +117,13 @@ def _schema(table: _Record, columns: list[_Record], indexes: list[_Record], type
         tuple(
             Column(
                 c["name"], c["attnum"], types[c["type"]], c["typmod"], c["nullable"], c["default"],
-                positions.get(c["attnum"]), c["generated"],
+                positions.get(c["attnum"]), c["generated"], c["comment"],
             )
             for c in columns
         ),
         identity,
         _identity_attnums(identity, columns, indexes),
+        table["comment"],
     )  # fmt: skip
 
 

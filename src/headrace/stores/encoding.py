@@ -46,6 +46,7 @@ def encode_schema(schema: ReplicatedTableSchema) -> str:
             "identity_attnums": list(table.identity_attnums),
             "published_attnums": sorted(schema.mask.attnums),
             "row_filter": schema.row_filter,
+            **_comment(table.comment),
         }
     )
 
@@ -63,6 +64,7 @@ def decode_schema(text: str) -> ReplicatedTableSchema:
             columns=tuple(_to_column(column) for column in value["columns"]),
             replica_identity=ReplicaIdentity(value["replica_identity"]),
             identity_attnums=tuple(value["identity_attnums"]),
+            comment=value.get("comment"),
         )
         mask = ReplicationMask(frozenset(value["published_attnums"]))
         return ReplicatedTableSchema(table, mask, value["row_filter"])
@@ -150,6 +152,7 @@ def _column(column: Column) -> dict[str, Any]:
         "default": column.default,
         "key_position": column.key_position,
         "generated": column.generated,
+        **_comment(column.comment),
     }
 
 
@@ -163,7 +166,13 @@ def _to_column(value: dict[str, Any]) -> Column:
         default=value["default"],
         key_position=value["key_position"],
         generated=value["generated"],
+        comment=value.get("comment"),
     )
+
+
+def _comment(comment: str | None) -> dict[str, str]:
+    # Left out where there is none: texts from before comments were kept have no such key.
+    return {} if comment is None else {"comment": comment}
 
 
 def _type(pg_type: PgType) -> dict[str, Any]:

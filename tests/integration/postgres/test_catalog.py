@@ -98,6 +98,29 @@ def test_odd_names(connection: Connection) -> None:
     assert (schema.name, [c.name for c in schema.columns]) == (odd, ["Col 1"])
 
 
+def test_comments_of_the_table_and_its_columns(connection: Connection) -> None:
+    connection.execute("""
+        CREATE TABLE t (gone int, a int PRIMARY KEY, b text, c text);
+        ALTER TABLE t DROP COLUMN gone;
+        COMMENT ON TABLE t IS E'Kunde "A" & it''s\\ttabbed\\nüñ 🚰 \\\\';
+        COMMENT ON COLUMN t.a IS '{"json": "key"}';
+        COMMENT ON COLUMN t.b IS 'Größe 日本語';
+        COMMENT ON CONSTRAINT t_pkey ON t IS 'another object';
+    """)
+    schema = table_schema(connection, name("t"))
+    assert schema.comment == 'Kunde "A" & it\'s\ttabbed\nüñ 🚰 \\'
+    assert [c.comment for c in schema.columns] == ['{"json": "key"}', "Größe 日本語", None]
+
+
+def test_a_comment_makes_no_other_schema(connection: Connection) -> None:
+    connection.execute("CREATE TABLE t (a int PRIMARY KEY)")
+    before = table_schema(connection, name("t"))
+    connection.execute("COMMENT ON TABLE t IS 'x'; COMMENT ON COLUMN t.a IS 'y'")
+    after = table_schema(connection, name("t"))
+    assert (after.comment, after.columns[0].comment) == ("x", "y")
+    assert after == before
+
+
 def test_many_tables_in_one_query_and_missing_ones_left_out(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -25,6 +26,24 @@ STORED = (
 def test_format_1_is_read_for_ever() -> None:
     assert decode_schema(STORED) == SCHEMA
     assert encode_schema(SCHEMA) == STORED
+
+
+def test_comments_are_kept_and_a_schema_without_them_is_stored_as_before() -> None:
+    told = 'It\'s "quoted", \\ and\nünï 🚰'
+    column = replace(SCHEMA.table.columns[0], comment=told)
+    stored = encode_schema(replace(SCHEMA, table=replace(SCHEMA.table, columns=(column,), comment=f"table: {told}")))
+    assert stored.isascii()
+    table = decode_schema(stored).table
+    assert (table.comment, table.columns[0].comment) == (f"table: {told}", told)
+    without = decode_schema(STORED).table
+    assert (without.comment, without.columns[0].comment) == (None, None)
+
+
+def test_a_comment_makes_no_other_schema() -> None:
+    column = replace(SCHEMA.table.columns[0], comment="c")
+    commented = replace(SCHEMA, table=replace(SCHEMA.table, columns=(column,), comment="t"))
+    assert commented == SCHEMA
+    assert hash(commented) == hash(SCHEMA)
 
 
 def test_a_later_format_is_refused() -> None:
