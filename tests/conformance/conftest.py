@@ -3,5 +3,8 @@
 import pytest
 
 pytest.register_assert_rewrite(
-    "headrace.testing.store_suite", "headrace.testing.copy_store_suite", "headrace.testing.destination_suite"
+    "headrace.testing.store_suite",
+    "headrace.testing.copy_store_suite",
+    "headrace.testing.request_store_suite",
+    "headrace.testing.destination_suite",
 )

@@ -12,24 +12,25 @@ import pytest
 from headrace.postgres.connection import connect, parse_conninfo
 from headrace.stores import MemoryStore, PipelineStore, PostgresStore, SqliteStore
 from headrace.testing.copy_store_suite import CopyStoreSuite
+from headrace.testing.request_store_suite import RequestStoreSuite
 from headrace.testing.store_suite import OpenStore, StoreSuite
 
 
-class TestMemoryStore(StoreSuite, CopyStoreSuite):
+class TestMemoryStore(StoreSuite, CopyStoreSuite, RequestStoreSuite):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         stores: defaultdict[int, MemoryStore] = defaultdict(MemoryStore)
         return stores.__getitem__
 
 
-class TestSqliteStore(StoreSuite, CopyStoreSuite):
+class TestSqliteStore(StoreSuite, CopyStoreSuite, RequestStoreSuite):
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> OpenStore:
         return lambda pipeline_id: SqliteStore(tmp_path / "store.db", pipeline_id)
 
 
 @pytest.mark.matrix
-class TestPostgresStore(StoreSuite, CopyStoreSuite):
+class TestPostgresStore(StoreSuite, CopyStoreSuite, RequestStoreSuite):
     @pytest.fixture
     def open_store(self, conninfo: str) -> OpenStore:
         source = parse_conninfo(conninfo)

@@ -15,6 +15,7 @@ from .records import (
     StateEntry,
     Worker,
 )
+from .requests import RequestKind, RequestStore, TableRequest
 from .sqlite import SqliteStore
 
 __all__ = [
@@ -27,12 +28,15 @@ __all__ = [
     "MemoryStore",
     "PipelineStore",
     "PostgresStore",
+    "RequestKind",
+    "RequestStore",
     "SchemaStatus",
     "SchemaStore",
     "SchemaVersion",
     "SqliteStore",
     "StateEntry",
     "StateStore",
+    "TableRequest",
     "TableStateLifecycleStore",
     "Worker",
 ]

@@ -17,6 +17,7 @@ from ..schema import ReplicatedTableSchema
 from ..table_state import TableState
 from .copies import CopyStore
 from .records import DestinationTableMetadata, SchemaVersion, StateEntry, Worker
+from .requests import RequestStore
 
 __all__ = ["HISTORY_KEPT", "PipelineStore", "SchemaStore", "StateStore", "TableStateLifecycleStore"]
 
@@ -92,7 +93,7 @@ class TableStateLifecycleStore(Protocol):
         """Forget all of a table that left the publication, its history too. The destination is not touched."""
 
 
-class PipelineStore(SchemaStore, StateStore, CopyStore, TableStateLifecycleStore, Protocol):
+class PipelineStore(SchemaStore, StateStore, CopyStore, RequestStore, TableStateLifecycleStore, Protocol):
     """What a pipeline needs. Code that needs less asks for less."""
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from .contract import HISTORY_KEPT
 from .copies import require_begun
 from .moves import INIT, is_move, previous_state, require_known
 from .records import APPLY, CopyRecord, CopyStart, DestinationTableMetadata, SchemaVersion, StateEntry, Worker
+from .requests import TableRequest
 
 __all__ = ["MemoryStore"]
 
@@ -44,6 +45,7 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._tables: dict[int, _Table] = {}
         self._progress: dict[Worker, Lsn] = {}
+        self._requests: dict[int, TableRequest] = {}
 
     def store_table_schema(self, schema: ReplicatedTableSchema, snapshot_lsn: Lsn) -> SchemaVersion:
         version = SchemaVersion(snapshot_lsn, schema)
@@ -148,6 +150,21 @@ class MemoryStore:
             table.copy = replace(table.copy, snapshot_lsn=max(snapshot_lsn, table.copy.snapshot_lsn))
             return table.copy.snapshot_lsn
 
+    def ask(self, request: TableRequest) -> None:
+        with self._lock:
+            self._requests[request.table_id] = request
+
+    def get_requests(self) -> list[TableRequest]:
+        with self._lock:
+            return [request for _, request in sorted(self._requests.items())]
+
+    def withdraw_request(self, request: TableRequest) -> bool:
+        with self._lock:
+            stands = self._requests.get(request.table_id) == request
+            if stands:
+                del self._requests[request.table_id]
+            return stands
+
     def prepare_for_copy(self, table_id: int) -> None:
         with self._lock:
             table = self._table(table_id)
@@ -167,6 +184,7 @@ class MemoryStore:
     def delete_table(self, table_id: int) -> None:
         with self._lock:
             self._tables.pop(table_id, None)
+            self._requests.pop(table_id, None)
             self._progress.pop(Worker(table_id), None)
 
     def close(self) -> None:

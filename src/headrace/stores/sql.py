@@ -26,6 +26,7 @@ from .records import (
     StateEntry,
     Worker,
 )
+from .requests import RequestKind, TableRequest
 from .sql_copies import CopyOfTable
 
 __all__ = ["Database", "Execute", "Row", "SqlStore"]
@@ -67,6 +68,10 @@ _STORE_METADATA = (
     "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (pipeline_id, table_id) DO UPDATE SET "
     "destination_table_id = excluded.destination_table_id, snapshot_lsn = excluded.snapshot_lsn, "
     "mask = excluded.mask, status = excluded.status, previous_snapshot_lsn = excluded.previous_snapshot_lsn"
+)
+_ASK = (
+    "INSERT INTO @table_request (pipeline_id, table_id, kind) VALUES (?, ?, ?) "
+    "ON CONFLICT (pipeline_id, table_id) DO UPDATE SET kind = excluded.kind"
 )
 
 _COPY = ("table_copy", "copied_range")
@@ -217,6 +222,26 @@ class SqlStore:
     def raise_copy_lsn(self, table_id: int, snapshot_lsn: Lsn) -> Lsn:
         return self._of_copy(table_id, lambda copy: copy.raise_lsn(snapshot_lsn))
 
+    def ask(self, request: TableRequest) -> None:
+        self._write(_ASK, self._pipeline, request.table_id, request.kind.value)
+
+    def get_requests(self) -> list[TableRequest]:
+        rows = self._read(
+            "SELECT kind, table_id FROM @table_request WHERE pipeline_id = ? ORDER BY table_id", self._pipeline
+        )
+        return [TableRequest(RequestKind(kind), table_id) for kind, table_id in rows]
+
+    def withdraw_request(self, request: TableRequest) -> bool:
+        where = "WHERE pipeline_id = ? AND table_id = ? AND kind = ?"
+        which = (self._pipeline, request.table_id, request.kind.value)
+
+        def withdraw(execute: Execute) -> bool:
+            stands = bool(execute(f"SELECT 1 FROM @table_request {where}", *which))
+            execute(f"DELETE FROM @table_request {where}", *which)
+            return stands
+
+        return self._database.write(self._pipeline, withdraw)
+
     def prepare_for_copy(self, table_id: int) -> None:
         self._forget(table_id, "table_schema", "destination_table", "progress", *_COPY)
 
@@ -231,7 +256,7 @@ class SqlStore:
         return self._database.write(self._pipeline, reset)
 
     def delete_table(self, table_id: int) -> None:
-        self._forget(table_id, "table_state", "table_schema", "destination_table", "progress", *_COPY)
+        self._forget(table_id, "table_state", "table_schema", "destination_table", "progress", "table_request", *_COPY)
 
     def close(self) -> None:
         self._database.close()

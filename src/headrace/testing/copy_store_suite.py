@@ -1,6 +1,6 @@
-"""The conformance suite of stores, second part: what `headrace.stores.copies` promises. A store runs both:
+"""The conformance suite of stores, second part: what `headrace.stores.copies` promises. A store runs all three:
 
-    class TestMyStore(StoreSuite, CopyStoreSuite):
+    class TestMyStore(StoreSuite, CopyStoreSuite, RequestStoreSuite):
 
 with the fixture that `store_suite` asks for.
 """
