@@ -7,6 +7,7 @@ meets a value that a type cannot hold it gives up; the columns in question are t
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -79,6 +80,7 @@ def _read(data: bytes | pa.Buffer, arrow_types: Sequence[pa.DataType], direct: s
     buffer = pa.py_buffer(data)
     if buffer.size == 0:
         return pa.RecordBatch.from_arrays([pa.array([], types[name]) for name in names], names)
+    _require_utf8(buffer)
     # The reader would take a byte order mark away, though it may belong to the first value: a line goes before it.
     marked = memoryview(buffer)[:3].tobytes() == _BYTE_ORDER_MARK
     source = pa.BufferReader(pa.py_buffer(b"\n" + buffer.to_pybytes()) if marked else buffer)
@@ -90,10 +92,19 @@ def _read(data: bytes | pa.Buffer, arrow_types: Sequence[pa.DataType], direct: s
         parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=csv.ConvertOptions(
             column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
-            true_values=["t"], false_values=["f"],
+            true_values=["t"], false_values=["f"], check_utf8=False,
         ),
     )  # fmt: skip
     return table.combine_chunks().to_batches()[0]
+
+
+def _require_utf8(buffer: pa.Buffer) -> None:
+    """Raise ArrowInvalid unless all of it is UTF-8, and with it every value: they are cut at ASCII characters.
+
+    Asked once it costs a tenth of what it costs value by value.
+    """
+    offsets = pa.py_buffer(struct.pack("=qq", 0, buffer.size))
+    pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, buffer]).validate(full=True)
 
 
 def _convert(read: pa.RecordBatch, columns: Sequence[tuple[str, Conversion]], direct: set[int]) -> CopyRows:
