@@ -12,6 +12,7 @@ Chosen by `spark.python.daemon.module=headrace.spark.daemon`; it needs headrace 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -37,12 +38,17 @@ _IMPORTS = (
     "headrace.spark.jobs",
     "headrace.spool.spool",
 )
+# What only some installations have.
+_EXTRAS = ("headrace.destinations.iceberg.merge",)
 
 
 def prepare() -> None:
     """Import what tasks need and make the search path cheap; nothing here may print, start a thread or open a file."""
     for name in _IMPORTS:
         importlib.import_module(name)
+    for name in _EXTRAS:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(name)
     zipimport.zipimporter.invalidate_caches = _keep_caches  # type: ignore[method-assign,assignment]
     # Spark collects garbage after each task. What was imported is none: set apart, it is neither scanned nor, by being
     # touched, copied into each worker.

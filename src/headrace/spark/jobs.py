@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..errors import HeadraceError, RetryPolicy
+from ..errors import HeadraceError, KeyRangesOvertaken, RetryPolicy, SourceLockTimeout
 from .failures import TaskFailure, as_headrace_error
 from .labels import cancel, job, tagged
 from .reports import TaskReports
@@ -25,6 +25,9 @@ __all__ = ["TaskReports", "cancel", "job", "run_tasks", "spark_schema", "tagged"
 
 _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
+
+# A task that is run again at once meets the same: whoever holds the lock waits for this very copy, perhaps.
+_NOT_AT_ONCE = (SourceLockTimeout, KeyRangesOvertaken)
 
 _RESULT = pa.schema([pa.field("index", pa.int64(), nullable=False), pa.field("result", pa.binary(), nullable=False)])
 
@@ -40,7 +43,8 @@ def run_tasks(
     """Call the function with each work, on the executors, and return the results in the order of the works.
 
     A call that fails is repeated by Spark, up to `task_max_failures` times in all, perhaps while the first still runs;
-    a HeadraceError that is not to be retried by time is not. Works and results are pickled and should be small.
+    a HeadraceError that is not to be retried by time, or not at once, is not. Works and results are pickled and should
+    be small.
 
     Raises:
         HeadraceError: what a task raised, as itself; a SparkError for anything else.
@@ -129,7 +133,7 @@ def _outcome(function: Callable[[Any], Any], work: Any, description: str) -> tup
         return None, function(work)
     except Exception as error:  # noqa: BLE001 (all of them go to the driver)
         failure = as_headrace_error(error, description)
-    if failure.retry is RetryPolicy.TIMED:
+    if failure.retry is RetryPolicy.TIMED and not isinstance(failure, _NOT_AT_ONCE):
         raise TaskFailure(failure) from None
     # As a result, because Spark repeats whatever is raised.
     return failure, None

@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ..errors import SparkUnavailable
+from ..errors import SparkError, SparkUnavailable
 from .failures import from_spark
 
 __all__ = ["cancel", "job", "label_thread", "tagged"]
@@ -82,6 +82,10 @@ def cancel(spark: SparkSession, tag: str) -> None:
         spark.sparkContext.cancelJobsWithTag(tag)
     except (PySparkException, Py4JError, OSError) as error:
         raise from_spark(error, f"cancelling {tag}") from None
+    except AttributeError:
+        # A context that another thread just stopped has lost its Java half.
+        msg = f"cancelling {tag} failed: Spark was stopped"
+        raise SparkError(msg) from None
 
 
 def _java_is_gone() -> bool:

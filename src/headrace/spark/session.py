@@ -16,17 +16,20 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import structlog
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ..config.spark import SparkConfig
 from ..errors import ConfigError, SparkUnavailable
 from .java import find_java
+from .java_output import JavaOutput
 from .settings import FASTER, is_local, spark_master, spark_settings
 
 __all__ = ["adopt_session", "build_session", "open_session"]
@@ -88,13 +91,25 @@ def _start(config: SparkConfig) -> SparkSession:
     with _environment(settings):
         if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set under spark-submit: then a JVM runs already
             find_java()
+        output = JavaOutput()
+        conf = _conf(settings)
         try:
-            context = SparkContext(conf=_conf(settings))
+            # A JVM outlives the session that was stopped before this one.
+            gateway = SparkContext._gateway or _launch(conf, output)
+            context = SparkContext(conf=conf, gateway=gateway)
             session = SparkSession(context)
         except (PySparkException, Py4JError, OSError) as error:
-            raise _not_started(error, config) from None
+            raise _not_started(error, config, output.problem()) from None
     _refuse(session)
     return session
+
+
+def _launch(conf: SparkConf, output: JavaOutput) -> Any:
+    packages = conf.get("spark.jars.packages")
+    if packages:
+        _log.info("starting Spark; jars that are not here yet are fetched first", packages=packages)
+    with output.writing() as descriptor:
+        return launch_gateway(conf, {"stderr": descriptor})
 
 
 def adopt_session(session: SparkSession) -> SparkSession:
@@ -179,9 +194,12 @@ def _scratch_directory() -> str:
     return path
 
 
-def _not_started(error: Exception, config: SparkConfig) -> SparkUnavailable:
+def _not_started(error: Exception, config: SparkConfig, missing_jars: str | None) -> SparkUnavailable:
     text = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     msg = f"Spark did not start with master {config.master}"
+    if missing_jars is not None:
+        hint = "the first start needs the network, or a mirror of Maven Central named by spark.jars.ivySettings"
+        return SparkUnavailable(msg, detail=missing_jars[:500], hint=hint)
     hint = "see what Java wrote just before; check the settings of spark"
     return SparkUnavailable(msg, detail=first.strip()[:500], hint=hint)
