@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Also what S3 needs: a process has one Spark.
+ICEBERG_PACKAGES = (
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    "org.apache.iceberg:iceberg-aws-bundle:1.12.0",
+    "org.xerial:sqlite-jdbc:3.50.3.0",
+)
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Callable[[int], PostgresServer]]:
     """Servers by major version, started when first asked for, stopped at the end of the run."""
@@ -62,6 +70,7 @@ def spark() -> Iterator[SparkSession]:
             master="local[2]",
             driver_memory="1g",
             short_lived=True,
+            packages=ICEBERG_PACKAGES,
             conf={"spark.executorEnv.PYTHONPATH": str(Path(__file__).parent)},
         )
     )

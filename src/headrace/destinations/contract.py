@@ -47,6 +47,8 @@ class DestinationContext:
     store: StateStore
     """For `DestinationTableMetadata`: which table stands at the destination, in which schema version."""
     spark: SparkSession | Any
+    tables: tuple[ReplicatedTableSchema, ...] = ()
+    """The published tables as the pipeline starts, so that what is wrong with a setting is told before any write."""
 
 
 class Destination(Protocol):

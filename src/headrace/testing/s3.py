@@ -22,7 +22,7 @@ START_TIMEOUT_S = 60.0
 
 
 class S3Server:
-    """`with S3Server() as s3:` then `s3.bucket`, and `s3.storage_options` for fsspec."""
+    """`with S3Server() as s3:` then `s3.bucket`, and `s3.storage_options` for fsspec or `s3.iceberg_properties`."""
 
     bucket = "headrace"
 
@@ -39,6 +39,18 @@ class S3Server:
             "key": self.access_key,
             "secret": self.secret_key,
             "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{self.port}", "region_name": "us-east-1"},
+        }
+
+    @property
+    def iceberg_properties(self) -> dict[str, str]:
+        """As Iceberg's S3FileIO and pyiceberg name them; the secret is `s3.secret-access-key`."""
+        return {
+            "s3.endpoint": f"http://127.0.0.1:{self.port}",
+            "s3.access-key-id": self.access_key,
+            "s3.secret-access-key": self.secret_key,
+            "s3.path-style-access": "true",
+            "client.region": "us-east-1",
+            "s3.region": "us-east-1",
         }
 
     def __enter__(self) -> S3Server:
@@ -81,8 +93,14 @@ class S3Server:
         assert self._process is not None
         deadline = time.monotonic() + START_TIMEOUT_S
         while self._process.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            if _listens(self.port):
                 return
             time.sleep(0.05)
         msg = f"SeaweedFS did not start:\n{(self._root / 'log').read_text(errors='replace')[-2000:]}"
         raise RuntimeError(msg)
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False

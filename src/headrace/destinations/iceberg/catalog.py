@@ -1,0 +1,147 @@
+"""The catalog: from the settings to Iceberg's Java catalog, and from a name to a table."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from ...config.iceberg import CatalogConfig, CatalogType, IcebergConfig
+from ...errors import ConfigError
+from .java import PACKAGES, Java, java_errors
+
+__all__ = ["Catalog", "NewTable", "catalog_packages", "catalog_properties"]
+
+_IMPLEMENTATIONS = {
+    CatalogType.SQLITE: "org.apache.iceberg.jdbc.JdbcCatalog",
+    CatalogType.REST: "org.apache.iceberg.rest.RESTCatalog",
+    CatalogType.GLUE: "org.apache.iceberg.aws.glue.GlueCatalog",
+    CatalogType.HIVE: "org.apache.iceberg.hive.HiveCatalog",
+}
+_SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
+_AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+# Another process, a reader's say, may hold the file for a moment.
+_SQLITE_OPTIONS = "?busy_timeout=60000&journal_mode=WAL&transaction_mode=IMMEDIATE"
+
+
+def catalog_packages(config: IcebergConfig) -> tuple[str, ...]:
+    """The jars, by Maven coordinates, that the driver needs."""
+    packages = list(PACKAGES)
+    if config.catalog.type is CatalogType.SQLITE:
+        packages.append(_SQLITE)
+    if config.catalog.type is CatalogType.GLUE or urlparse(config.warehouse).scheme in ("s3", "s3a"):
+        packages.append(_AWS)
+    return tuple(packages)
+
+
+def catalog_properties(config: IcebergConfig) -> dict[str, str]:
+    """The properties of Iceberg's catalog, secrets among them."""
+    catalog = config.catalog
+    properties = {
+        "catalog-impl": _IMPLEMENTATIONS[catalog.type],
+        "warehouse": _warehouse_uri(config.warehouse),
+        # Tables are refreshed before each use.
+        "cache-enabled": "false",
+    }
+    if catalog.type is CatalogType.SQLITE:
+        properties |= {"uri": f"jdbc:sqlite:{_sqlite_file(config)}{_SQLITE_OPTIONS}", "jdbc.schema-version": "V1"}
+    elif catalog.uri is not None:
+        properties["uri"] = catalog.uri
+    if urlparse(config.warehouse).scheme in ("s3", "s3a"):
+        properties["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
+    return properties | catalog.properties | _secrets(catalog)
+
+
+def _secrets(catalog: CatalogConfig) -> dict[str, str]:
+    return {name: secret.get_secret_value() for name, secret in catalog.secrets.items()}
+
+
+def _warehouse_uri(warehouse: str) -> str:
+    return warehouse if urlparse(warehouse).scheme else Path(warehouse).resolve().as_uri()
+
+
+def _sqlite_file(config: IcebergConfig) -> Path:
+    uri = config.catalog.uri
+    if uri is not None:
+        return Path(uri.removeprefix("sqlite:///")).resolve()
+    parsed = urlparse(config.warehouse)
+    if parsed.scheme not in ("", "file"):
+        msg = "the catalog has no place: its default, a SQLite file in the warehouse, needs a warehouse on local disk"
+        raise ConfigError(msg, hint="set destination.catalog.uri to a local file, or destination.catalog.type to rest")
+    return Path(parsed.path if parsed.scheme else config.warehouse).resolve() / "catalog.db"
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """What a table is created from, all as Iceberg's JSON."""
+
+    name: tuple[str, ...]
+    schema: Mapping[str, Any]
+    spec: Mapping[str, Any]
+    sort_order: Mapping[str, Any]
+    properties: Mapping[str, str]
+
+
+class Catalog:
+    """Iceberg's Java catalog. Thread-safe, as that is."""
+
+    def __init__(self, java: Java, config: IcebergConfig) -> None:
+        self.java = java
+        self._properties = catalog_properties(config)
+        self._making_namespace = threading.Lock()
+        if config.catalog.type is CatalogType.SQLITE:
+            _make_directory(_sqlite_file(config).parent)
+        with java_errors(f"open the {config.catalog.type.value} catalog"):
+            self._catalog = java.iceberg.CatalogUtil.buildIcebergCatalog(
+                config.catalog.name, java.map(self._properties), java.hadoop
+            )
+
+    @property
+    def io_properties(self) -> dict[str, str]:
+        """What a reader or writer of files needs of the properties."""
+        return {name: value for name, value in self._properties.items() if name.split(".")[0] not in ("jdbc", "uri")}
+
+    def load(self, name: tuple[str, ...]) -> Any | None:
+        """The Java table; None if there is none of this name."""
+        identifier = self._identifier(name)
+        with java_errors(f"load table {'.'.join(name)}"):
+            return self._catalog.loadTable(identifier) if self._catalog.tableExists(identifier) else None
+
+    def create(self, table: NewTable) -> Any:
+        iceberg = self.java.iceberg
+        with java_errors(f"create table {'.'.join(table.name)}"):
+            namespace = iceberg.catalog.Namespace.of(self.java.strings(table.name[:-1]))
+            # Tables are created side by side, and a namespace that two find missing only one can make.
+            with self._making_namespace:
+                if not self._catalog.namespaceExists(namespace):
+                    self._catalog.createNamespace(namespace)
+            schema = iceberg.SchemaParser.fromJson(json.dumps(table.schema))
+            spec = iceberg.PartitionSpecParser.fromJson(schema, json.dumps(table.spec))
+            order = iceberg.SortOrderParser.fromJson(schema, json.dumps(table.sort_order))
+            builder = self._catalog.buildTable(self._identifier(table.name), schema)
+            builder.withPartitionSpec(spec).withSortOrder(order).withProperties(self.java.map(table.properties))
+            return builder.create()
+
+    def drop(self, name: tuple[str, ...]) -> None:
+        """Remove the table and its files."""
+        with java_errors(f"drop table {'.'.join(name)}"):
+            self._catalog.dropTable(self._identifier(name), True)
+
+    def close(self) -> None:
+        with java_errors("close the catalog"):
+            self.java.close(self._catalog)
+
+    def _identifier(self, name: tuple[str, ...]) -> Any:
+        return self.java.iceberg.catalog.TableIdentifier.of(self.java.strings(name))
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"cannot make the warehouse directory {path}"
+        raise ConfigError(msg, detail=error.strerror, hint="choose a directory that you may write to") from None

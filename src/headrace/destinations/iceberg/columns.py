@@ -1,0 +1,110 @@
+"""A table's columns as a task needs them: the Arrow schema that is written, with field ids, and the plan of metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import (
+    StatisticsCollector,
+    compute_statistics_plan,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.schema import Schema
+
+from .soft_delete import DELETED
+from .variant import VARIANT, variant_array
+from .variant_schema import readable_schema, variant_columns, variant_paths, variant_statistics
+
+__all__ = ["FIELD_ID", "ColumnPlan", "column_plan", "conformed", "struct_rows"]
+
+FIELD_ID = b"PARQUET:field_id"
+
+_SCHEMAS_KEPT = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnPlan:
+    """A table's current schema, in the forms that writing needs."""
+
+    iceberg: Schema
+    arrow: pa.Schema
+    """With plain (32-bit offset) strings and lists, and the field id on every field, nested ones too."""
+    statistics: Mapping[int, StatisticsCollector]
+    paths: Mapping[str, int]
+    """Field ids by path of the Parquet column."""
+    variants: tuple[str, ...]
+    """The columns that are VARIANT; rows have them as JSON texts."""
+
+    def field_id(self, name: str) -> int:
+        return int(self.arrow.field(name).metadata[FIELD_ID])
+
+
+@lru_cache(maxsize=_SCHEMAS_KEPT)
+def column_plan(schema_json: str) -> ColumnPlan:
+    iceberg = readable_schema(schema_json)
+    variants = variant_columns(schema_json)
+    # Names are not made fit for Avro, as Iceberg's writers in Java do: readers go by field id, and Parquet takes any.
+    fields = [
+        field.with_type(VARIANT if field.name in variants else _plain_type(field.type))
+        for field in schema_to_pyarrow(iceberg, include_field_ids=True)
+    ]
+    return ColumnPlan(
+        iceberg,
+        pa.schema(fields),
+        {**compute_statistics_plan(iceberg, {}), **variant_statistics(variants)},
+        {**parquet_path_to_id_mapping(iceberg), **variant_paths(variants)},
+        tuple(variants),
+    )
+
+
+def conformed(batch: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
+    """The batch in the table's columns, in their order; one that it lacks is NULL, the flag of a deleted row false."""
+    names = {name: position for position, name in enumerate(batch.schema.names)}
+    arrays = [
+        _typed(batch.column(names[field.name]), field.type) if field.name in names else _absent(field, batch.num_rows)
+        for field in arrow
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def struct_rows(structs: pa.ChunkedArray, columns: ColumnPlan) -> pa.Table:
+    """Rows that come as structs, in the table's columns. Any of them may be NULL: a delete has only its key."""
+    nullable = pa.schema([field.with_nullable(nullable=True) for field in columns.arrow])
+    batches = [conformed(pa.RecordBatch.from_struct_array(chunk), nullable) for chunk in structs.chunks]
+    return pa.Table.from_batches(batches, schema=nullable)
+
+
+def _typed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if array.type.equals(wanted):
+        return array
+    if wanted.equals(VARIANT):
+        return variant_array(array)
+    return array.cast(wanted)
+
+
+def _absent(field: pa.Field, size: int) -> pa.Array:
+    if field.name == DELETED:
+        return pa.repeat(pa.scalar(value=False), size)
+    return pa.nulls(size, field.type)
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain_type(field.type))
+
+
+def _plain_type(wide: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(wide):
+        return pa.string()
+    if pa.types.is_large_binary(wide):
+        return pa.binary()
+    if pa.types.is_large_list(wide) or pa.types.is_list(wide):
+        return pa.list_(_plain(wide.value_field))
+    if pa.types.is_map(wide):
+        return pa.map_(_plain(wide.key_field), _plain(wide.item_field))
+    if pa.types.is_struct(wide):
+        return pa.struct([_plain(field) for field in wide])
+    return wide

@@ -1,0 +1,7 @@
+"""Maintenance of Iceberg tables, off the hot path: compaction, expiry of snapshots, removal of orphan files."""
+
+from __future__ import annotations
+
+from .schedule import Maintenance
+
+__all__ = ["Maintenance"]

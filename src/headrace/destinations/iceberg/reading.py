@@ -1,0 +1,171 @@
+"""Reading data files: columns by field id, row groups by choice. Footers and small key columns are kept in memory.
+
+Names are not relied on: another engine may have written the file, or the column had another name then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .columns import FIELD_ID, column_plan
+from .deletion_vectors import Positions
+from .files import LiveFile, TableLayout
+from .places import file_io
+
+__all__ = ["OpenedFile", "read_rows"]
+
+_FOOTERS_BYTES = 32 << 20
+_COLUMNS_BYTES = 64 << 20
+# One large file must not push all small ones out, and gains least: it is decoded much faster than it is fetched.
+_LARGEST_COLUMN_BYTES = 8 << 20
+
+_Value = TypeVar("_Value")
+
+
+class _Kept(Generic[_Value]):
+    """The values used last, up to a number of bytes. Data files never change, so nothing here grows stale."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._values: OrderedDict[Any, tuple[_Value, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any) -> _Value | None:
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
+
+    def put(self, key: Any, value: _Value, size: int) -> None:
+        with self._lock:
+            if key in self._values:
+                return
+            self._values[key] = value, size
+            self._size += size
+            while self._size > self._limit:
+                self._size -= self._values.popitem(last=False)[1][1]
+
+
+_footers: _Kept[pq.FileMetaData] = _Kept(_FOOTERS_BYTES)
+_columns: _Kept[pa.ChunkedArray] = _Kept(_COLUMNS_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class _FileColumn:
+    name: str
+    leaf: int
+    """The place of its first Parquet column."""
+    type: pa.DataType
+
+
+class OpenedFile:
+    """A data file whose footer is known; its content is opened when it is read."""
+
+    def __init__(self, layout: TableLayout, file: LiveFile) -> None:
+        self.file = file
+        self._io = file_io(layout)
+        self._plan = column_plan(layout.schema_json)
+        self._reader: pq.ParquetFile | None = None
+        self._metadata = _footers.get(file.path)
+        self._columns: dict[int | str, _FileColumn] | None = None
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        if self._metadata is None:
+            self._metadata = self._open().metadata
+            _footers.put(self.file.path, self._metadata, self._metadata.serialized_size)
+        return self._metadata
+
+    def column(self, name: str) -> _FileColumn | None:
+        """What the file has of the table's column of this name now."""
+        if self._columns is None:
+            self._columns = _by_field_id(self.metadata)
+        found = self._columns.get(self._plan.field_id(name))
+        return found if found is not None else self._columns.get(name)
+
+    def kept(self, name: str) -> pa.ChunkedArray | None:
+        """The whole column, if it is in memory."""
+        return _columns.get((self.file.path, self._plan.field_id(name)))
+
+    def read(self, names: Sequence[str], groups: Sequence[int]) -> list[pa.ChunkedArray]:
+        """Columns of row groups, in the table's types; one that the file lacks has its initial value, or NULL."""
+        present = {name: column for name in names if (column := self.column(name)) is not None}
+        # `columns` also takes what is nested below a name with a dot, so the result is picked by name again.
+        table = self._open().read_row_groups(
+            list(groups), columns=[column.name for column in present.values()], use_threads=False
+        )
+        rows = sum(self.metadata.row_group(group).num_rows for group in groups)
+        columns = []
+        for name in names:
+            wanted = self._plan.arrow.field(name).type
+            if name in present:
+                column = table.column(present[name].name)
+                columns.append(column if column.type.equals(wanted) else column.cast(wanted))
+            else:
+                columns.append(self._initial(name, wanted, rows))
+        return columns
+
+    def keep(self, names: Sequence[str], columns: Sequence[pa.ChunkedArray]) -> None:
+        """Have whole columns in memory for the next one who looks for rows: keys, that is, and not what they name."""
+        for name, column in zip(names, columns, strict=True):
+            if column.nbytes <= _LARGEST_COLUMN_BYTES:
+                _columns.put((self.file.path, self._plan.field_id(name)), column, column.nbytes)
+
+    def _initial(self, name: str, wanted: pa.DataType, rows: int) -> pa.ChunkedArray:
+        initial = self._plan.iceberg.find_field(name).initial_default
+        return pa.chunked_array([pa.repeat(pa.scalar(initial, wanted), rows)])
+
+    def _open(self) -> pq.ParquetFile:
+        if self._reader is None:
+            source = self._io.new_input(self.file.path).open()
+            # Columns of a row group in few large reads: an object store answers each slowly.
+            self._reader = pq.ParquetFile(source, metadata=self._metadata, pre_buffer=True)
+        return self._reader
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close(force=True)
+            self._reader = None
+
+
+def read_rows(layout: TableLayout, file: LiveFile, positions: Positions, names: Sequence[str]) -> pa.Table:
+    """Columns of single rows of a file, in the order of the positions. Row groups without such a row are not read."""
+    with closing(OpenedFile(layout, file)) as one:
+        sizes = [one.metadata.row_group(group).num_rows for group in range(one.metadata.num_row_groups)]
+        starts = np.concatenate(([0], np.cumsum(sizes)))
+        group_of = np.searchsorted(starts, positions, side="right") - 1
+        groups = np.unique(group_of)
+        columns = one.read(names, groups.tolist())
+        # Where each group begins in what was read, less where it begins in the file.
+        shift = np.zeros(len(sizes), dtype=np.int64)
+        shift[groups] = np.concatenate(([0], np.cumsum(np.asarray(sizes)[groups])[:-1])) - starts[groups]
+        at = pa.array(positions + shift[group_of])
+        return pa.Table.from_arrays([column.take(at) for column in columns], names=list(names))
+
+
+def _by_field_id(metadata: pq.FileMetaData) -> dict[int | str, _FileColumn]:
+    """The file's top-level columns by field id; by name where it has no ids at all."""
+    arrow = metadata.schema.to_arrow_schema()
+    leaf, columns, ids = 0, [], []
+    for field in arrow:
+        columns.append(_FileColumn(field.name, leaf, field.type))
+        ids.append((field.metadata or {}).get(FIELD_ID))
+        leaf += _leaves(field.type)
+    if not any(ids):
+        return {column.name: column for column in columns}
+    return {int(number): column for number, column in zip(ids, columns, strict=True) if number is not None}
+
+
+def _leaves(kind: pa.DataType) -> int:
+    return sum(_leaves(kind.field(index).type) for index in range(kind.num_fields)) if kind.num_fields else 1

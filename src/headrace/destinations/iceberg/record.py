@@ -1,0 +1,62 @@
+"""What a table says of the pipeline that writes it: kept in its properties, and in the summary of each snapshot.
+
+Both are written in the commit of the rows they speak of. The summary of the newest snapshot that has one is believed;
+the properties stand in for it when all such snapshots have expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...lsn import Lsn
+
+__all__ = ["Record", "read_parts", "write_parts"]
+
+PIPELINE = "headrace.pipeline-id"
+SOURCE = "headrace.source-table"
+LSN = "headrace.lsn"
+PARTS = "headrace.copied-parts"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`lsn` None: no events yet. `parts` are those of the initial copy that are in the table."""
+
+    pipeline_id: int | None = None
+    lsn: Lsn | None = None
+    parts: frozenset[int] = frozenset()
+
+    @classmethod
+    def read(cls, properties: Mapping[str, str], summary: Mapping[str, str] | None) -> Record:
+        """From the properties, and from the newest summary with an LSN or parts, if one is left."""
+        source = summary or properties
+        pipeline, lsn = properties.get(PIPELINE), source.get(LSN)
+        return cls(
+            int(pipeline) if pipeline is not None and pipeline.isdigit() else None,
+            Lsn.parse(lsn) if lsn else None,
+            read_parts(source.get(PARTS, "")),
+        )
+
+    def summary(self) -> dict[str, str]:
+        values = {PIPELINE: str(self.pipeline_id), PARTS: write_parts(self.parts)}
+        return values if self.lsn is None else values | {LSN: str(self.lsn)}
+
+
+def write_parts(parts: frozenset[int]) -> str:
+    """As ranges, `0-4,7`: a copy may have thousands of parts, finished nearly in order."""
+    runs: list[list[int]] = []
+    for part in sorted(parts):
+        if runs and runs[-1][1] == part - 1:
+            runs[-1][1] = part
+        else:
+            runs.append([part, part])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def read_parts(text: str) -> frozenset[int]:
+    parts: set[int] = set()
+    for run in filter(None, text.split(",")):
+        first, _, last = run.partition("-")
+        parts.update(range(int(first), int(last or first) + 1))
+    return frozenset(parts)

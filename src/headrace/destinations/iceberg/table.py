@@ -1,0 +1,268 @@
+"""One Iceberg table: its live files, and commits that hold rows, deletes and the record of the pipeline at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...errors import DestinationRejected
+from .files import DeletionVector, LiveFile, TableLayout, Written
+from .java import Java, java_errors
+from .record import LSN, PARTS, Record
+from .variant_schema import readable_schema
+
+__all__ = ["Files", "IcebergTable", "Operation", "removed_files"]
+
+_MAX_ANCESTORS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The live files of one snapshot, by path. `snapshot` is None for a table that has none yet."""
+
+    snapshot: int | None
+    live: Mapping[str, LiveFile] = field(default_factory=dict)
+
+    def after(self, written: Written, keys: tuple[int, ...]) -> Files:
+        """As they are once `written` is committed; `keys` are the field ids of which bounds are kept."""
+        live = dict(self.live)
+        for file in written.data:
+            live[file.path] = live_file(json.loads(file.json), keys)
+        for vector in written.vectors:
+            live[vector.referenced] = replace(live[vector.referenced], vector=vector)
+        for path in written.emptied:
+            del live[path]
+        return Files(self.snapshot, live)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One step of a commit. `truncate`: everything before it goes first."""
+
+    written: Written
+    truncate: bool = False
+
+
+class IcebergTable:
+    """A table as it was when last refreshed. Used by one thread at a time."""
+
+    def __init__(self, java: Java, table: Any, layout: TableLayout, key: tuple[str, ...] | None) -> None:
+        self._java, self._table = java, table
+        self.layout, self.key = layout, key
+        schema = readable_schema(layout.schema_json)
+        names = [column.name for column in schema.columns] if key is None else key
+        self.keys = tuple(schema.find_field(name).field_id for name in names)
+        self._known: Files | None = None
+        self._recorded: tuple[int | None, Record] | None = None
+
+    def refresh(self) -> None:
+        with java_errors(f"look at table {self.layout.name}"):
+            self._table.refresh()
+
+    @property
+    def table_id(self) -> str:
+        return str(self._table.uuid())
+
+    def record(self) -> Record:
+        """As of the last refresh; read only if another writer's commit came between."""
+        with java_errors(f"read the state of table {self.layout.name}"):
+            snapshot = self._table.currentSnapshot()
+            if self._recorded is not None and snapshot is not None and self._recorded[0] == snapshot.snapshotId():
+                return self._recorded[1]
+            return self._read_record(snapshot)
+
+    def _read_record(self, snapshot: Any) -> Record:
+        properties = self._java.mapping(self._table.properties())
+        for _ in range(_MAX_ANCESTORS):
+            if snapshot is None:
+                break
+            summary = self._java.mapping(snapshot.summary())
+            if LSN in summary or PARTS in summary:
+                return Record.read(properties, summary)
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else self._table.snapshot(parent)
+        return Record.read(properties, None)
+
+    def files(self) -> Files:
+        """The live files of the snapshot last refreshed; read only if another writer's commit came between."""
+        with java_errors(f"list the files of table {self.layout.name}"):
+            snapshot = self._table.currentSnapshot()
+            identifier = None if snapshot is None else int(snapshot.snapshotId())
+            if self._known is None or self._known.snapshot != identifier:
+                self._known = Files(identifier, {} if snapshot is None else self._planned())
+            return self._known
+
+    def _planned(self) -> dict[str, LiveFile]:
+        iceberg = self._java.iceberg
+        tasks = self._java.list_of(self._table.newScan().includeColumnStats().planFiles())
+        specs = self._table.specs()
+        # A REST server's answer to a scan: all files in one text, instead of a call over the bridge for each value.
+        response = iceberg.rest.responses.FetchScanTasksResponse.builder(specs).withFileScanTasks(tasks).build()
+        answer = json.loads(iceberg.rest.responses.FetchScanTasksResponseParser.toJson(response))
+        deletes = answer.get("delete-files", [])
+        live = {}
+        for task in answer.get("file-scan-tasks", []):
+            file = live_file(task["data-file"], self.keys)
+            for index in task.get("delete-file-references", []):
+                file = replace(file, vector=self._vector(deletes[index]))
+            live[file.path] = file
+        return live
+
+    def _vector(self, entry: Mapping[str, Any]) -> DeletionVector:
+        if entry.get("file-format", "").lower() != "puffin":
+            msg = f"table {self.layout.name} has delete files that Headrace did not write: {entry.get('content')}"
+            raise DestinationRejected(msg, hint="compact the table (CALL system.rewrite_data_files), then roll back")
+        return DeletionVector(
+            referenced=entry["referenced-data-file"],
+            path=entry["file-path"],
+            offset=entry["content-offset"],
+            length=entry["content-size-in-bytes"],
+            records=entry["record-count"],
+            json=json.dumps(entry),
+        )
+
+    def commit(self, planned: Files, operations: Iterable[Operation], record: Record) -> None:
+        """All operations and the record, or nothing.
+
+        `planned` are the files that the operations were made for. Raises DestinationConflict if another writer has
+        replaced one of them meanwhile: refresh, and do the work again.
+        """
+        files, snapshots = planned, 0
+        with java_errors(f"commit to table {self.layout.name}"):
+            transaction = self._table.newTransaction()
+            for operation in operations:
+                if operation.truncate:
+                    self._delete_all(transaction, record)
+                    files, snapshots = Files(self._current(transaction)), snapshots + 1
+                self._apply(transaction, files, operation.written, record)
+                files, snapshots = files.after(operation.written, self.keys), snapshots + 1
+                files = replace(files, snapshot=self._current(transaction))
+            properties = transaction.updateProperties()
+            for name, value in record.summary().items():
+                properties.set(name, value)
+            properties.commit()
+            self._known = self._recorded = None
+            transaction.commitTransaction()
+            self._table.refresh()
+            self._known = self._confirmed(planned, files, snapshots)
+            self._recorded = None if self._known is None else (self._known.snapshot, record)
+
+    def replace_files(self, planned: Files, written: Written) -> None:
+        """Put files in the place of others that hold the same rows. Raises DestinationConflict as `commit` does."""
+        with java_errors(f"rewrite files of table {self.layout.name}"):
+            specs = self._table.specs()
+            rewrite = self._table.newRewrite()
+            if planned.snapshot is not None:
+                rewrite.validateFromSnapshot(planned.snapshot)
+            for file in removed_files(planned, written):
+                rewrite.deleteFile(self._java.content_file(file, specs))
+            for added in (*(file.json for file in written.data), *(vector.json for vector in written.vectors)):
+                rewrite.addFile(self._java.content_file(added, specs))
+            self._known = None
+            rewrite.commit()
+            self._table.refresh()
+            self._known = self._confirmed(planned, planned.after(written, self.keys), 1)
+
+    @property
+    def java_table(self) -> Any:
+        """For Iceberg's own maintenance."""
+        return self._table
+
+    def _confirmed(self, planned: Files, files: Files, snapshots: int) -> Files | None:
+        """What is known of the new snapshot: all, if so many of ours stand on the one planned for, and no other's."""
+        current = snapshot = self._table.currentSnapshot()
+        parent = None
+        for _ in range(snapshots):
+            if current is None:
+                return None
+            parent = current.parentId()
+            current = None if parent is None else self._table.snapshot(parent)
+        return Files(int(snapshot.snapshotId()), files.live) if parent == planned.snapshot else None
+
+    @staticmethod
+    def _current(transaction: Any) -> int | None:
+        snapshot = transaction.table().currentSnapshot()
+        return None if snapshot is None else int(snapshot.snapshotId())
+
+    def _delete_all(self, transaction: Any, record: Record) -> None:
+        delete = transaction.newDelete()
+        delete.deleteFromRowFilter(self._java.iceberg.expressions.Expressions.alwaysTrue())
+        self._summarise(delete, record)
+        delete.commit()
+
+    def _apply(self, transaction: Any, files: Files, written: Written, record: Record) -> None:
+        specs = self._table.specs()
+        if not written.vectors and not written.emptied:
+            # Also without files: the snapshot carries the record.
+            operation = transaction.newAppend()
+            for file in written.data:
+                operation.appendFile(self._java.content_file(file.json, specs))
+        else:
+            operation = self._row_delta(transaction, files, written, specs)
+        self._summarise(operation, record)
+        operation.commit()
+
+    def _row_delta(self, transaction: Any, files: Files, written: Written, specs: Any) -> Any:
+        delta = transaction.newRowDelta()
+        if files.snapshot is not None:
+            delta.validateFromSnapshot(files.snapshot)
+        for file in written.data:
+            delta.addRows(self._java.content_file(file.json, specs))
+        for vector in self._java.delete_files([vector.json for vector in written.vectors], specs):
+            delta.addDeletes(vector)
+        for vector in self._java.delete_files([vector.json for vector in written.replaced], specs):
+            delta.removeDeletes(vector)
+        for path in written.emptied:
+            delta.removeRows(self._java.content_file(data_file_json(files.live[path]), specs))
+        paths = [vector.referenced for vector in written.vectors]
+        if paths:
+            delta.validateDataFilesExist(self._java.list_from(paths))
+        delta.validateDeletedFiles()
+        return delta
+
+    @staticmethod
+    def _summarise(operation: Any, record: Record) -> None:
+        for name, value in record.summary().items():
+            operation.set(name, value)
+
+
+def removed_files(planned: Files, written: Written) -> list[str]:
+    """Descriptions of the data files and vectors that `written` takes out of the table."""
+    emptied = [data_file_json(planned.live[path]) for path in written.emptied]
+    return [*emptied, *(vector.json for vector in written.replaced)]
+
+
+def live_file(entry: Mapping[str, Any], keys: Iterable[int]) -> LiveFile:
+    """From ContentFileParser's form."""
+    lower, upper = (_bounds(entry.get(name)) for name in ("lower-bounds", "upper-bounds"))
+    return LiveFile(
+        path=entry["file-path"],
+        size=entry["file-size-in-bytes"],
+        records=entry["record-count"],
+        spec_id=entry["spec-id"],
+        partition_json=json.dumps(entry.get("partition", [])),
+        bounds={key: (lower[key], upper[key]) for key in keys if key in lower and key in upper},
+    )
+
+
+def _bounds(entry: Mapping[str, Any] | None) -> dict[int, bytes]:
+    if not entry:
+        return {}
+    return {key: bytes.fromhex(value) for key, value in zip(entry["keys"], entry["values"], strict=True)}
+
+
+def data_file_json(file: LiveFile) -> str:
+    """Enough of a data file to take it out of the table."""
+    return json.dumps(
+        {
+            "spec-id": file.spec_id,
+            "content": "data",
+            "file-path": file.path,
+            "file-format": "parquet",
+            "partition": json.loads(file.partition_json),
+            "file-size-in-bytes": file.size,
+            "record-count": file.records,
+        }
+    )

@@ -1,0 +1,68 @@
+"""Names at the destination: from patterns and exceptions in the settings, checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from string import Formatter
+
+from ..errors import ConfigError
+from ..schema import TableName
+
+__all__ = ["destination_names"]
+
+_WORDS = frozenset({"schema", "table"})
+
+
+def destination_names(
+    tables: Iterable[TableName], namespace: str, table_name: str, named: Mapping[str, str | None]
+) -> dict[TableName, tuple[str, ...]]:
+    """The name of each table at the destination, as namespace parts and table.
+
+    Patterns hold `{schema}` and `{table}`; `named` are the settings of single tables, by name at the source. Raises
+    ConfigError for two tables of one name, also if only case tells them apart: many catalogs do not.
+    """
+    for pattern in (namespace, table_name):
+        _check(pattern)
+    found = sorted(tables)
+    _check_known(named, found)
+    names = {table: _name(table, namespace, table_name, named.get(str(table))) for table in found}
+    taken: dict[tuple[str, ...], TableName] = {}
+    for table, name in names.items():
+        other = taken.setdefault(tuple(part.casefold() for part in name), table)
+        if other != table:
+            msg = f"tables {other} and {table} have the same name at the destination: {'.'.join(name)}"
+            raise ConfigError(
+                msg,
+                hint=f'give one another name, for example destination.tables."{table}".name, or change the patterns',
+            )
+    return names
+
+
+def _name(table: TableName, namespace: str, table_name: str, given: str | None) -> tuple[str, ...]:
+    if given is not None:
+        return tuple(given.split("."))
+    words = {"schema": table.schema, "table": table.name}
+    parts = (*namespace.split("."), table_name)
+    return tuple(part.format(**words) for part in parts)
+
+
+def _check(pattern: str) -> None:
+    try:
+        words = {word for _, word, _, _ in Formatter().parse(pattern) if word is not None}
+    except ValueError as error:
+        msg = f"the name pattern {pattern!r} cannot be read: {error}"
+        raise ConfigError(msg, hint="write {schema} and {table} where the source's names go") from None
+    if not words <= _WORDS:
+        msg = f"the name pattern {pattern!r} has unknown words: {', '.join(sorted(words - _WORDS))}"
+        raise ConfigError(msg, hint="write {schema} and {table} where the source's names go")
+
+
+def _check_known(named: Mapping[str, object], tables: list[TableName]) -> None:
+    known = [str(table) for table in tables]
+    for name in named:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "remove the setting, or publish the table"
+            msg = f"destination.tables names {name}, which is not in the publication"
+            raise ConfigError(msg, hint=hint)

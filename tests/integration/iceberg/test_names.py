@@ -1,0 +1,85 @@
+"""Names of Iceberg tables: what would overwrite or mix is refused before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.destinations.contract import DestinationContext
+from headrace.destinations.iceberg import IcebergDestination
+from headrace.errors import ConfigError, DestinationRejected
+from headrace.schema import ReplicatedTableSchema
+from headrace.stores import MemoryStore
+from headrace.testing.example_tables import example_table
+from headrace.testing.local_rows import LocalRows
+from lakehouse import iceberg_settings, lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UPPER = example_table(1, "Orders", {"id": "int8"}, ("id",))
+LOWER = example_table(2, "orders", {"id": "int8"}, ("id",))
+OTHER = example_table(3, "other", {"id": "int8"}, ("id",))
+ROWS = LocalRows(pa.table({"id": pa.array([1, 2], pa.int64())}))
+
+
+def _opened(
+    warehouse: Path, spark: SparkSession, *tables: ReplicatedTableSchema, pipeline_id: int = 1, **settings: Any
+) -> IcebergDestination:
+    destination = IcebergDestination(iceberg_settings(warehouse, **settings))
+    destination.startup(DestinationContext(pipeline_id, MemoryStore(), spark, tables))
+    return destination
+
+
+@pytest.mark.parametrize(
+    ("tables", "settings", "told"),
+    [
+        ((LOWER, OTHER), {"table_name": "all"}, "public.orders and public.other have the same name"),
+        ((UPPER, LOWER), {}, "public.Orders and public.orders have the same name"),
+        ((LOWER, OTHER), {"tables": {"public.other": {"name": "public.ORDERS"}}}, "have the same name"),
+        (
+            (LOWER,),
+            {"tables": {"public.order": {"mode": "changelog"}}},
+            "public.order, which is not in the publication",
+        ),
+        ((LOWER,), {"table_name": "{tabel}"}, "unknown words: tabel"),
+    ],
+)
+def test_names_that_cannot_be_meant(
+    tables: tuple[ReplicatedTableSchema, ...],
+    settings: dict[str, Any],
+    told: str,
+    tmp_path: Path,
+    spark: SparkSession,
+) -> None:
+    with pytest.raises(ConfigError, match=told) as raised:
+        _opened(tmp_path / "warehouse", spark, *tables, **settings)
+    assert raised.value.hint
+    assert not (tmp_path / "warehouse").exists()
+
+
+def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path, spark: SparkSession) -> None:
+    warehouse = tmp_path / "warehouse"
+    first = _opened(warehouse, spark, LOWER)
+    first.write_table_rows(LOWER, ROWS, 0)
+    first.shutdown()
+    catalog = lake(warehouse)
+    catalog.create_table("public.other", pa.schema([("id", pa.int64())])).append(pa.table({"id": [7]}))
+    second = _opened(warehouse, spark, LOWER, OTHER, pipeline_id=2)
+    for table, whose in ((LOWER, "belongs to pipeline 1"), (OTHER, "was not made by Headrace")):
+        for call in (
+            lambda table=table: second.applied_lsn(table),
+            lambda table=table: second.drop_table_for_copy(table),
+            lambda table=table: second.write_table_rows(table, ROWS, 0),
+        ):
+            with pytest.raises(DestinationRejected, match=f"{table.table.name} exists and {whose}") as raised:
+                call()
+            assert "give another name" in str(raised.value.hint)
+    second.shutdown()
+    assert catalog.load_table("public.orders").scan().to_arrow()["id"].to_pylist() == [1, 2]
+    assert catalog.load_table("public.other").scan().to_arrow()["id"].to_pylist() == [7]
+    assert sorted(catalog.list_tables("public")) == [("public", "orders"), ("public", "other")]
+    catalog.close()
