@@ -27,6 +27,7 @@ from .batches import TableRange
 from .catching_up import within
 from .engine import Engine
 from .failpoint import reach
+from .requests import Requests
 from .retries import Retries
 from .spool_relief import relieve_spool
 from .table_sync import TableSync, as_table_error
@@ -58,6 +59,7 @@ class ApplyLoop:
         self._sync = TableSync(engine, lambda: self.position)
         self._writers = ThreadPoolExecutor(16, "write", partial(label_thread, engine.spark, engine.write_tag))
         self._unflushed = 0
+        self._requests = Requests(engine.store, engine.tables)
         self._relief_due = time.monotonic()
         self._stored_at = time.monotonic()
         self._retries = Retries(
@@ -80,6 +82,7 @@ class ApplyLoop:
             self._writers.shutdown(wait=True)
 
     def _turn(self) -> None:
+        self._requests.look()
         self._sync.schedule()
         if time.monotonic() >= self._relief_due:
             relieve_spool(self._engine)

@@ -9,7 +9,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ..config.spool import SpoolConfig
@@ -18,6 +17,7 @@ from ..events import Truncate, TruncateOptions
 from ..initial_copy.handoff import Handoff
 from ..lsn import Lsn
 from ..pgoutput.columnar import TruncateStep, truncates
+from ..pgoutput.timestamps import datetime_from_unix
 from ..pgtypes.registry import TypeOptions
 from ..schema import ReplicatedTableSchema
 from ..spark.change_reader import ChangeReader, Place, change_schema, read_messages
@@ -171,9 +171,11 @@ def _truncate_event(schema: ReplicatedTableSchema, step: TruncateStep) -> Trunca
     if step.truncate.restart_identity:
         options |= TruncateOptions.RESTART_IDENTITY
     return Truncate(
-        step.start_lsn, step.commit_lsn, step.tx_ordinal, step.xid, _instant(step.commit_time), (schema,), options
+        step.start_lsn,
+        step.commit_lsn,
+        step.tx_ordinal,
+        step.xid,
+        datetime_from_unix(step.commit_time),
+        (schema,),
+        options,
     )
-
-
-def _instant(micros: int) -> datetime:
-    return datetime.fromtimestamp(micros / 1_000_000, timezone.utc)

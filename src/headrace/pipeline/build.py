@@ -6,12 +6,18 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..config.iceberg import IcebergConfig
+from ..config.load import destination_settings
 from ..config.pipeline import PipelineConfig, StoreKind
+from ..config.spark import SparkConfig
+from ..destinations import MemoryDestination, NullDestination, StdoutDestination
 from ..destinations.around import Around
 from ..destinations.contract import Destination
 from ..destinations.instrumented import DestinationCall, Instrumented
+from ..destinations.jars import NeedsJars
 from ..destinations.retrying import Retrying
 from ..destinations.translated import Translated
+from ..errors import ConfigError
 from ..postgres.connection import connect
 from ..schema import TableName
 from ..spark.labels import job
@@ -28,7 +34,7 @@ from .tables import Tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["build_engine", "build_store"]
+__all__ = ["build_destination", "build_engine", "build_store", "spark_config"]
 
 _Result = TypeVar("_Result")
 
@@ -42,6 +48,37 @@ def build_store(config: PipelineConfig) -> PipelineStore:
         return PostgresStore(lambda: connect(database, "store", pipeline=config.id), config.id)
     config.store_path.parent.mkdir(parents=True, exist_ok=True)
     return SqliteStore(config.store_path, config.id)
+
+
+def build_destination(config: PipelineConfig) -> Destination:
+    """The destination that the settings name. Raises ConfigError for none, or for one that is not installed."""
+    if config.destination is None:
+        msg = "the configuration names no destination"
+        raise ConfigError(msg, hint="add a section destination with a kind: iceberg, stdout, memory or null")
+    settings = destination_settings(config.destination)
+    if isinstance(settings, IcebergConfig):
+        return _iceberg(settings)
+    kinds: dict[str, Callable[[], Destination]] = {
+        "stdout": StdoutDestination,
+        "memory": MemoryDestination,
+        "null": NullDestination,
+    }
+    return kinds[config.destination.kind]()
+
+
+def _iceberg(settings: IcebergConfig) -> Destination:
+    try:
+        from ..destinations.iceberg import IcebergDestination  # noqa: PLC0415 - only who uses it needs the extra
+    except ModuleNotFoundError as error:
+        msg = f"the destination iceberg needs the Python package {error.name}, which is not installed"
+        raise ConfigError(msg, hint="install it: pip install 'headrace[iceberg]'") from None
+    return IcebergDestination(settings)
+
+
+def spark_config(config: PipelineConfig, destination: Destination) -> SparkConfig:
+    """The settings of Spark, with the jars that the destination needs."""
+    needed = destination.packages if isinstance(destination, NeedsJars) else ()
+    return config.spark.model_copy(update={"packages": tuple(dict.fromkeys((*config.spark.packages, *needed)))})
 
 
 def build_engine(
@@ -65,7 +102,7 @@ def build_engine(
         destination=wrapped(destination, spark, metrics, stopping),
         spark=spark,
         tables=Tables(store, lambda: Retries(delay_s, attempts)),
-        batches=BatchReader(spark, config.spool_config(), quarantine=config.on_unrepresentable.value == "quarantine"),
+        batches=BatchReader(spark, config.spool_config(), quarantine=config.quarantine),
         reception=reception,
         memory=MemoryMonitor(config.memory_backpressure, config.memory_refresh_interval_ms, memory_changed),
         metrics=metrics,

@@ -44,8 +44,10 @@ class CatchUp:
         if table.state.state in (State.SYNC_WAIT, State.ERRORED):
             tables.move([table], State.CATCHUP, target)
         while table.position < target or not self._in_reach(table):
+            # Only for what is out of the apply loop's reach: a loop with little to write would run away from the table.
+            if table.position >= target:
+                target = max(target, self._applied())
             self._advance(table, target)
-            target = max(target, self._applied())
         reach("catchup.before_sync_done", table.name)
         if table.state.state is State.CATCHUP:
             tables.move([table], State.SYNC_DONE, table.position)

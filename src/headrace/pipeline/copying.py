@@ -224,7 +224,7 @@ class TableCopy:
         engine, schema = self._engine, table.schema
         engine.memory.wait_until_resumed(_MEMORY_PATIENCE_S)
         reader = CopyReader(
-            engine.config.pg_connection, schema, held.name, engine.config.id, quarantine=engine.quarantine
+            engine.config.pg_connection, schema, held.name, engine.config.id, quarantine=engine.config.quarantine
         )
         works = copy_works(engine.spark, ranges, engine.config.max_copy_connections_per_table)
         rows = TaskRows(engine.spark, works, reader, row_schema(schema), f"copy of {schema.table.name}")

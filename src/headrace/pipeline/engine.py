@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..config.pipeline import OnUnrepresentable, PipelineConfig
+from ..config.pipeline import PipelineConfig
 from ..destinations.batch import Changes, EventBatch, TableBatch
 from ..destinations.contract import Destination, Durability
 from ..lsn import INVALID_LSN, Lsn
@@ -58,10 +58,6 @@ class Engine:
         """The tag of the jobs of batches."""
         return f"headrace-{self.config.id}-write"
 
-    @property
-    def quarantine(self) -> bool:
-        return self.config.on_unrepresentable is OnUnrepresentable.QUARANTINE
-
     def check_stop(self) -> None:
         if self.stopping.is_set():
             raise Stopped
@@ -105,6 +101,7 @@ class Engine:
                 report = closed(step.rows)
                 rows = {"insert": report.inserts, "update": report.updates, "delete": report.deletes}
                 self.metrics.streamed(name, rows, report.bytes)
+                self.tables.count_changes(batch.schema.table.id, sum(rows.values()))
                 if report.rejected:
                     self.metrics.quarantined(name, report.rejected)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import Any, Union
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..events import UNCHANGED, Begin, Commit, Delete, Event, Insert, OldRowKind
 from ..lsn import Lsn
 from ..pgoutput import messages as m
 from ..pgoutput.decoder import decode
+from ..pgoutput.timestamps import datetime_from_unix
 from ..schema import ReplicatedTableSchema
 from ..spark.change_reader import read_messages
 from ..spool import Segment
@@ -96,7 +96,7 @@ def _borders(spool: SpoolConfig, name: SegmentName) -> Mapping[Lsn, tuple[Begin,
     found = {}
     for number, index in enumerate(begins):
         lsn, xid = Lsn(int(envelope.commit_lsns[number])), int(envelope.xids[number])
-        instant = _instant(int(envelope.commit_times[number]))
+        instant = datetime_from_unix(int(envelope.commit_times[number]))
         commit = ends.get(number)
         end = commit.end_lsn if isinstance(commit, m.Commit) else lsn
         found[lsn] = (Begin(Lsn(int(batch.lsns[index])), lsn, xid, instant), Commit(lsn, end, xid, instant))
@@ -133,7 +133,3 @@ def _row_event(
     for position in change["unchanged"] or ():
         row[names[position]] = UNCHANGED
     return Update(*place, row, old, kind)
-
-
-def _instant(micros: int) -> datetime:
-    return datetime.fromtimestamp(micros / 1_000_000, timezone.utc)

@@ -33,6 +33,7 @@ class LagWatch:
         self._reconnects = 0
         self.bytes: int | None = None
         self.seconds: float | None = None
+        self.spool_bytes: int | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -59,7 +60,8 @@ class LagWatch:
         engine, metrics, status = self._engine, self._engine.metrics, self._engine.reception.status
         metrics.tables(engine.tables.counts())
         metrics.memory_used(engine.memory.used_ratio)
-        metrics.spool_size(engine.batches.size())
+        self.spool_bytes = engine.batches.size()
+        metrics.spool_size(self.spool_bytes)
         positions = {"received": status.received, "spooled": status.spooled, "confirmed": status.confirmed}
         metrics.progress({**positions, "applied": self._loop.durable})
         restarts = engine.reception.restarts + status.reconnects

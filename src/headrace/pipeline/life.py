@@ -65,12 +65,13 @@ class Life:
         engine, config = self._engine, self._engine.config
         source = Source(config)
         published = source.tables()
-        source.prepare_slot(engine.store)
+        # Before the slot: a port that is taken must not leave one behind, which keeps WAL for nobody.
         if config.metrics.enabled:
             self._server = engine.metrics.serve(config.metrics.host, config.metrics.port)
+        source.prepare_slot(engine.store)
         engine.memory.start()
         self._opened = True
-        engine.destination.startup(DestinationContext(config.id, engine.store, engine.spark))
+        engine.destination.startup(DestinationContext(config.id, engine.store, engine.spark, tuple(published)))
         engine.tables.load(published, engine.destination)
         if config.mode is PipelineMode.COPY_ONLY:
             for table in engine.tables.all():
@@ -123,7 +124,9 @@ class Life:
     def status(self, state: PipelineState) -> PipelineStatus:
         engine = self._engine
         tables = {
-            table.name: TableStatus(table.name, table.state, table.position, table.copy.view(), table.retries.attempts)
+            table.name: TableStatus(
+                table.name, table.state, table.position, table.copy.view(), table.retries.attempts, table.changes
+            )
             for table in engine.tables.all()
         }
         applied = INVALID_LSN if self._loop is None else self._loop.durable
@@ -136,6 +139,8 @@ class Life:
             None if lag is None else lag.bytes,
             None if lag is None else lag.seconds,
             engine.memory.used_ratio,
+            engine.memory.active,
+            None if lag is None else lag.spool_bytes,
         )
 
     def _start_position(self) -> Lsn:

@@ -15,6 +15,7 @@ from ..errors import HeadraceError, PipelineStateError
 from ..spark.session import open_session
 from ..stores.contract import PipelineStore
 from ..telemetry.metrics import Metrics
+from .build import spark_config
 from .life import Life
 from .source import LOST_SLOT, recreate_slot
 from .status import PipelineState, PipelineStatus
@@ -136,7 +137,7 @@ class Pipeline:
 
     def _run(self) -> None:
         try:
-            with open_session(self._given_spark or self._config.spark) as spark:
+            with open_session(self._given_spark or spark_config(self._config, self._destination)) as spark:
                 while not self._stopping.is_set() and self._live(spark):
                     pass
                 self._state = PipelineState.STOPPING

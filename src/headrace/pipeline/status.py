@@ -35,6 +35,8 @@ class TableStatus:
     copy: CopyView
     attempts: int = 0
     """Failures in a row."""
+    changes: int = 0
+    """Changes applied in this life of the pipeline, before folding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +53,7 @@ class PipelineStatus:
     lag_seconds: float | None = None
     """How long ago the oldest change was published to the spool that is not applied; 0 when there is none."""
     memory_used_ratio: float = 0.0
+    memory_short: bool = False
+    """Whether reading pauses for want of memory."""
+    spool_bytes: int | None = None
+    """Bytes of segments in the spool, as of the last look; None before the first."""

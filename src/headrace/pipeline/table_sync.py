@@ -6,9 +6,8 @@ What goes wrong in a worker is that table's alone.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import structlog
@@ -42,8 +41,6 @@ class TableSync:
         labelled = partial(label_thread, engine.spark, engine.sync_tag)
         self._copies = ThreadPoolExecutor(workers, "copy", labelled)
         self._catch_ups = ThreadPoolExecutor(_CATCH_UPS, "catch-up", labelled)
-        self._running: set[Future[None]] = set()
-        self._lock = threading.Lock()
 
     def schedule(self) -> None:
         """Start whatever is due."""
@@ -90,18 +87,10 @@ class TableSync:
 
     def _submit(self, pool: ThreadPoolExecutor, table: Table, work: Callable[[Table], None]) -> None:
         try:
-            future = pool.submit(self._run, table, work)
+            pool.submit(self._run, table, work)
         except RuntimeError:
             # The pool is closing.
             self._engine.tables.release(table)
-            return
-        with self._lock:
-            self._running.add(future)
-        future.add_done_callback(self._ended)
-
-    def _ended(self, future: Future[None]) -> None:
-        with self._lock:
-            self._running.discard(future)
 
     def _run(self, table: Table, work: Callable[[Table], None]) -> None:
         tables = self._engine.tables

@@ -51,6 +51,8 @@ class Table:
     """Whether its next copy must be under one snapshot: changes have overtaken a copy by key ranges."""
     busy: bool = False
     resync_asked: bool = False
+    changes: int = 0
+    """Changes applied in this life, before folding."""
     retries: Retries = field(default_factory=Retries)
     copy: CopyProgress = field(default_factory=CopyProgress)
 
@@ -143,6 +145,12 @@ class Tables:
 
     def in_state(self, *states: State) -> list[Table]:
         return [table for table in self.all() if table.state.state in states]
+
+    def count_changes(self, table_id: int, changes: int) -> None:
+        """Add what was applied to a table; by whoever works on it."""
+        table = self._tables.get(table_id)
+        if table is not None:
+            table.changes += changes
 
     def counts(self) -> Mapping[State, int]:
         states = [table.state.state for table in self.all()]

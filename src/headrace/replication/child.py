@@ -14,7 +14,6 @@ from multiprocessing.connection import Connection
 
 import structlog
 
-from ..config.telemetry import LogConfig, LogFormat
 from ..errors import HeadraceError
 from ..telemetry.logging import configure_logging
 from .command import Applied, Command
@@ -28,7 +27,7 @@ def main(descriptor: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = Connection(descriptor)
     config = parent.recv()
-    configure_logging(LogConfig(format=LogFormat.JSON), pipeline=config.pipeline_id)
+    configure_logging(config.log, pipeline=config.pipeline_id)
     sending = threading.Lock()
 
     def send(report: ReceiverStatus | HeadraceError) -> None:

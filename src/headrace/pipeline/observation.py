@@ -1,0 +1,242 @@
+"""What can be seen of a pipeline from outside, whether it runs or not: in its store, at its source, in its spool.
+
+Each of the three may be out of reach; what the others say is told all the same. Nothing is created or changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from ..config.pipeline import PipelineConfig, PipelineMode
+from ..errors import HeadraceError, PublicationNotFound, SlotNotFound
+from ..lsn import Lsn
+from ..postgres.connection import connect
+from ..postgres.lag import slot_lag, wal_end
+from ..postgres.publications import published_tables
+from ..postgres.slots import SlotState, slot_state
+from ..postgres.translation import translated_errors
+from ..schema import TableName
+from ..spool import Segment, Spool
+from ..stores.contract import PipelineStore
+from ..stores.records import APPLY, Worker
+from ..stores.requests import RequestKind
+from ..table_state import State, TableState
+
+__all__ = ["Observation", "SourceObservation", "SpoolObservation", "TableObservation", "observe"]
+
+_ESTIMATES = """
+SELECT oid::int8, reltuples::int8 FROM pg_catalog.pg_class WHERE oid = ANY(%s::oid[]) AND reltuples >= 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableObservation:
+    """One table. None stands for what nobody can tell, or what does not apply to its state."""
+
+    id: int
+    name: TableName | None
+    """None if only the source could tell, and it is out of reach."""
+    state: TableState | None
+    """None: published, but the pipeline has not seen it yet."""
+    since: datetime | None = None
+    position: Lsn | None = None
+    """Up to where it is durable at the destination."""
+    copied_rows: int | None = None
+    estimated_rows: int | None = None
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
+    request: RequestKind | None = None
+    """What an operator asked for and the pipeline has not done yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceObservation:
+    """The slot, the end of the WAL, and the publication's tables with the server's estimate of their rows."""
+
+    slot: SlotState | None
+    wal_end: Lsn | None = None
+    unconfirmed_bytes: int | None = None
+    retained_bytes: int | None = None
+    tables: Mapping[int, TableName] = field(default_factory=dict)
+    estimates: Mapping[int, int] = field(default_factory=dict)
+    publication_error: HeadraceError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolObservation:
+    """Segments of raw WAL. `covered`: nothing before it is missing."""
+
+    segments: Sequence[Segment]
+    covered: Lsn | None
+
+    @property
+    def bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def oldest_seconds(self) -> float | None:
+        return _age(self.segments[0]) if self.segments else None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A pipeline at one moment."""
+
+    tables: Sequence[TableObservation]
+    source: SourceObservation | None
+    source_error: HeadraceError | None
+    spool: SpoolObservation | None
+    """None: there is none yet."""
+    spool_error: HeadraceError | None
+    has_slot: bool = True
+    """Whether it reads a slot at all: one that only copies does not."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether the pipeline has copied or streamed anything."""
+        return any(table.state is not None and table.state.state is not State.INIT for table in self.tables)
+
+    @property
+    def running(self) -> bool | None:
+        """Whether a process reads the slot; None if the source cannot be asked, or there is no slot to tell by."""
+        if self.source is None or not self.has_slot:
+            return None
+        return self.source.slot is not None and self.source.slot.active
+
+    @property
+    def errored(self) -> list[TableObservation]:
+        return [table for table in self.tables if table.state is not None and table.state.state is State.ERRORED]
+
+    @property
+    def slot_lost(self) -> bool:
+        """The slot will not deliver what the tables still need: invalidated, or gone."""
+        if self.source is None or not self.has_slot:
+            return False
+        return self.begun if self.source.slot is None else self.source.slot.lost
+
+
+def observe(config: PipelineConfig, store: PipelineStore | None) -> Observation:
+    """Look at the three places. Without a store, the publication's tables are all that is known of tables."""
+    source, source_error = _source(config)
+    spool, spool_error = _spool(config)
+    tables = _tables(store, source, spool)
+    return Observation(tables, source, source_error, spool, spool_error, config.mode is not PipelineMode.COPY_ONLY)
+
+
+def _source(config: PipelineConfig) -> tuple[SourceObservation | None, HeadraceError | None]:
+    try:
+        with connect(config.pg_connection, "status", pipeline=config.id) as connection:
+            return _look_at_source(connection, config), None
+    except HeadraceError as error:
+        return None, error
+
+
+def _look_at_source(connection: psycopg.Connection[Any], config: PipelineConfig) -> SourceObservation:
+    slot = slot_state(connection, config.slot_name)
+    end, unconfirmed, retained = None, None, None
+    try:
+        lag = slot_lag(connection, config.slot_name)
+        end, unconfirmed, retained = lag.wal_end, lag.unconfirmed_bytes, lag.retained_bytes
+    except SlotNotFound:
+        slot, end = None, wal_end(connection)
+    try:
+        published = published_tables(connection, config.publication_name)
+    except PublicationNotFound as error:
+        return SourceObservation(slot, end, unconfirmed, retained, publication_error=error)
+    names = {schema.table.id: schema.table.name for schema in published}
+    with translated_errors("cannot read the tables' sizes"):
+        estimates = dict(connection.execute(_ESTIMATES, (list(names),)).fetchall())
+    return SourceObservation(slot, end, unconfirmed, retained, names, estimates)
+
+
+def _spool(config: PipelineConfig) -> tuple[SpoolObservation | None, HeadraceError | None]:
+    settings = config.spool_config()
+    local = "://" not in settings.uri or settings.uri.startswith("file://")
+    if local and not Path(settings.uri.removeprefix("file://")).is_dir():
+        return None, None
+    try:
+        spool = Spool.open(settings)
+        segments, position = spool.segments(), spool.position()
+    except HeadraceError as error:
+        return None, error
+    return SpoolObservation(segments, None if position is None else position.covered), None
+
+
+def _tables(
+    store: PipelineStore | None, source: SourceObservation | None, spool: SpoolObservation | None
+) -> list[TableObservation]:
+    states = {} if store is None else store.get_table_states()
+    stored = {} if store is None else {v.table_id: v.schema.table.name for v in store.get_table_schemas()}
+    names = {**stored, **(source.tables if source is not None else {})}
+    asked = {} if store is None else {request.table_id: request.kind for request in store.get_requests()}
+    found = []
+    for table_id in {**states, **names}:
+        seen = TableObservation(table_id, names.get(table_id), states.get(table_id), request=asked.get(table_id))
+        found.append(seen if store is None or seen.state is None else _known(seen, seen.state, store, source, spool))
+    return sorted(found, key=lambda table: (table.name is None, table.name, table.id))
+
+
+def _known(
+    table: TableObservation,
+    state: TableState,
+    store: PipelineStore,
+    source: SourceObservation | None,
+    spool: SpoolObservation | None,
+) -> TableObservation:
+    """A table that the store knows, with all that can be told of it."""
+    history = store.get_table_state_history(table.id)
+    copy = store.get_copy(table.id)
+    position = _position(store, table.id, state)
+    lag_bytes, lag_seconds = _lag(position, source, spool)
+    return replace(
+        table,
+        since=history[-1].entered_at if history else None,
+        position=position,
+        # A range that was begun is on record before its rows are counted.
+        copied_rows=None if copy is None else sum(max(0, record.rows) for record in copy[1]),
+        estimated_rows=None if source is None else source.estimates.get(table.id),
+        lag_bytes=lag_bytes,
+        lag_seconds=lag_seconds,
+    )
+
+
+def _position(store: PipelineStore, table_id: int, state: TableState) -> Lsn | None:
+    """As `Tables` finds it at a start, but without asking the destination."""
+    if state.state in (State.INIT, State.DATA_SYNC):
+        return None
+    own = store.get_progress(Worker(table_id))
+    if own is None and state.state is State.READY:
+        own = store.get_progress(APPLY)
+    copy = store.get_copy(table_id)
+    known = [own, state.lsn, None if copy is None else copy[0].start_lsn]
+    return max((lsn for lsn in known if lsn is not None), default=None)
+
+
+def _lag(
+    position: Lsn | None, source: SourceObservation | None, spool: SpoolObservation | None
+) -> tuple[int | None, float | None]:
+    """WAL behind a position, and for how long the oldest change behind it has waited in the spool."""
+    if position is None:
+        return None, None
+    waiting = [] if spool is None else [segment for segment in spool.segments if segment.end > position]
+    reached = position
+    if not waiting and spool is not None and spool.covered is not None:
+        # Nothing of ours lies between.
+        reached = max(position, spool.covered)
+    lag_bytes = None if source is None or source.wal_end is None else max(0, source.wal_end - reached)
+    if waiting:
+        return lag_bytes, _age(waiting[0])
+    # While nobody reads the slot, changes may wait at the source, for nobody knows how long.
+    reading = source is not None and source.slot is not None and source.slot.active
+    return lag_bytes, 0.0 if reading else None
+
+
+def _age(segment: Segment) -> float:
+    return max(0.0, time.time() - segment.modified)
