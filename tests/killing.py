@@ -1,0 +1,91 @@
+"""A pipeline in a process of its own, which is killed with everything it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from headrace.config.pipeline import PipelineConfig
+
+__all__ = ["Child", "live_and_die"]
+
+CHILD = Path(__file__).parent / "faults" / "pipeline_child.py"
+PATIENCE_S = 180
+
+
+class Child:
+    """A running pipeline. It says what it has come to."""
+
+    def __init__(self, config: Path, root: Path, *resync: str, stop_at: str | None = None) -> None:
+        self.log = root / "child.log"
+        environment = os.environ if stop_at is None else {**os.environ, "STOP_AT": stop_at}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(CHILD), str(config), str(root / "destination.db"), *resync],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                text=True,
+            )
+        self._said: queue.Queue[str] = queue.Queue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._said.put(line.strip())
+        self._said.put("")
+
+    def until(self, word: str) -> None:
+        while (said := self._said.get(timeout=PATIENCE_S)) != word:
+            assert said, f"the pipeline ended by itself:\n{self.log.read_text()[-4000:]}"
+
+    def kill(self) -> int:
+        """The whole tree: this Python, its receiver, the JVM, Spark's workers. Returns how many they were."""
+        top = psutil.Process(self.process.pid)
+        top.suspend()  # so that it starts no more
+        tree = [*top.children(recursive=True), top]
+        for process in tree:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait()
+        _, alive = psutil.wait_procs(tree, 60)
+        assert not alive
+        self._listener.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return len(tree)
+
+
+def live_and_die(config: PipelineConfig, root: Path, chance: random.Random, life: int, tables: Sequence[str]) -> int:
+    """One life, ended before it runs, in its copies, or while it streams; returns of how many processes.
+
+    Now and then one of `tables` is copied again.
+    """
+    file = root / "config"
+    file.write_bytes(pickle.dumps(config))
+    resync = [chance.choice(tables)] if chance.random() < 0.3 else []
+    child = Child(file, root, *resync)
+    try:
+        # The first life is let into its copies.
+        word = "running" if life == 0 else chance.choice(["starting", "running", "ready", "ready"])
+        child.until(word)
+        moment = chance.uniform(0, 8 if word == "starting" else 3)
+        time.sleep(moment)  # the moment of death is the point here
+        print(f"life {life}: killed {moment:.3f} s after it was {word}, to copy again {resync}", flush=True)
+    finally:
+        size = child.kill()
+    return size
