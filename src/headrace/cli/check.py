@@ -1,13 +1,12 @@
-"""`headrace check`: is the source ready? Runs the preflight checks and shows what they found."""
+"""`headrace check`: is the source ready, and this machine? Runs checks and shows what they found."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from dataclasses import asdict
-from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -15,26 +14,31 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..config.connection import PgConnectionConfig
-from ..errors import ConfigError, HeadraceError, SourceError
+from ..config.load import load_pipeline_config
+from ..config.pipeline import PipelineConfig
+from ..errors import ConfigError, SourceError
 from ..postgres.connection import connect, parse_conninfo
 from ..postgres.preflight import ALL_CHECKS, Finding, Severity, Target, run_checks
+from .connecting import connected
+from .exit_code import ExitCode
+from .failing import errors_shown, fail
+from .local_checks import LOCAL_CHECKS, PIPELINE_CHECKS, check_here, check_there
 
-__all__ = ["ExitCode", "check"]
-
-
-class ExitCode(IntEnum):
-    """What a script can rely on."""
-
-    READY = 0
-    ERRORS_FOUND = 1
-    USAGE = 2
-    CANNOT_CONNECT = 3
-
+__all__ = ["check"]
 
 _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
+_Config = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="PIPELINE.YAML",
+        show_default=False,
+        help="A pipeline's configuration: source and publication come from it, and its destination, its Java and its "
+        "directories are checked too.",
+    ),
+]
 _Source = Annotated[
-    str,
+    str | None,
     typer.Option(
         envvar="HEADRACE_SOURCE",
         show_default=False,
@@ -42,7 +46,7 @@ _Source = Annotated[
         "users see a command line): use --password-file, PGPASSWORD or ~/.pgpass.",
     ),
 ]
-_Publication = Annotated[str, typer.Option(show_default=False, help="The publication to replicate.")]
+_Publication = Annotated[str | None, typer.Option(show_default=False, help="The publication to replicate.")]
 _PasswordFile = Annotated[
     Path | None,
     typer.Option(show_default=False, help="A file that holds nothing but the password.", exists=True, dir_okay=False),
@@ -51,54 +55,96 @@ _Json = Annotated[bool, typer.Option("--json", help="Print findings as JSON, for
 
 
 def check(
-    source: _Source, publication: _Publication, password_file: _PasswordFile = None, as_json: _Json = False
+    context: typer.Context,
+    config: _Config = None,
+    source: _Source = None,
+    publication: _Publication = None,
+    password_file: _PasswordFile = None,
+    as_json: _Json = False,
 ) -> None:
     """Check that a Postgres server can be a source: settings, privileges, publication, tables.
 
-    Changes nothing on the server. Every finding comes with a remedy, as SQL where possible.
+    Given a pipeline's configuration, also checks its settings, Java, and
+    the directories it writes to. Changes nothing, on the server or here.
+    Every finding comes with a remedy, as SQL where possible.
+
+    For example:
+
+        headrace check --source postgresql://replicator@db/shop --publication shop_pub
+
+        headrace check pipeline.yaml
+
+        headrace check pipeline.yaml --json
 
     Exit codes: 0 no errors, 1 errors found, 2 wrong usage, 3 could not connect.
     """
+    with errors_shown():
+        if config is not None:
+            _refuse_both(context)
+            _check_pipeline(load_pipeline_config(config), as_json)
+            return
+        if source is None or publication is None:
+            msg = "give a PIPELINE.YAML, or --source and --publication"
+            raise typer.BadParameter(msg, param_hint="--source" if source is None else "--publication")
+        where = _parsed(source, password_file)
+        with connected(where, "check") as connection:
+            findings = run_checks(connection, Target(where, publication))
+        _report(findings, as_json, f"{len(ALL_CHECKS)} checks of {_place(where, publication)}")
+
+
+def _check_pipeline(config: PipelineConfig, as_json: bool) -> None:
+    findings = check_here(config)
     try:
-        config = parse_conninfo(source, password_file=password_file)
+        connection = connect(config.pg_connection, "check", pipeline=config.id)
+    except SourceError as error:
+        # What is wrong here can be mended meanwhile.
+        _show(findings, as_json, f"{len(LOCAL_CHECKS)} checks of this machine")
+        fail(error, ExitCode.CANNOT_CONNECT)
+    with connection:
+        findings += run_checks(connection, Target(config.pg_connection, config.publication_name))
+        findings += check_there(connection, config)
+    count = len(LOCAL_CHECKS) + len(ALL_CHECKS) + len(PIPELINE_CHECKS)
+    where = _place(config.pg_connection, config.publication_name)
+    _report(findings, as_json, f"{count} checks of pipeline {config.id} and {where}")
+
+
+def _refuse_both(context: typer.Context) -> None:
+    given = [name for name in ("source", "publication", "password_file") if _is_on_command_line(context, name)]
+    if given:
+        option = f"--{given[0].replace('_', '-')}"
+        raise typer.BadParameter("the configuration says this: leave the option out", param_hint=option)
+
+
+def _is_on_command_line(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _parsed(source: str, password_file: Path | None) -> PgConnectionConfig:
+    try:
+        return parse_conninfo(source, password_file=password_file)
     except ConfigError as error:
-        raise typer.BadParameter(_sentence(error), param_hint="--source") from None
-    findings = _findings(config, publication)
+        raise typer.BadParameter(f"{error}\n{error.hint}", param_hint="--source") from None
+
+
+def _place(config: PgConnectionConfig, publication: str) -> str:
+    return f"{config.host}:{config.port}/{config.name}, publication {publication}"
+
+
+def _report(findings: list[Finding], as_json: bool, what: str) -> None:
+    _show(findings, as_json, what)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise typer.Exit(ExitCode.NOT_WELL)
+
+
+def _show(findings: list[Finding], as_json: bool, what: str) -> None:
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
-    else:
-        _show(findings, config, publication)
-    if any(finding.severity is Severity.ERROR for finding in findings):
-        raise typer.Exit(ExitCode.ERRORS_FOUND)
-
-
-def _findings(config: PgConnectionConfig, publication: str) -> list[Finding]:
-    try:
-        connection = connect(config, "check")
-    except ConfigError as error:
-        _stop(error, ExitCode.USAGE)
-    except SourceError as error:
-        _stop(error, ExitCode.CANNOT_CONNECT)
-    with connection:
-        return run_checks(connection, Target(config, publication))
-
-
-def _stop(error: HeadraceError, code: ExitCode) -> NoReturn:
-    Console(stderr=True).print(f"[bold red]error[/] {escape(_sentence(error))}", highlight=False)
-    raise typer.Exit(code) from None
-
-
-def _sentence(error: HeadraceError) -> str:
-    return f"{error}\n{error.hint}"
-
-
-def _show(findings: list[Finding], config: PgConnectionConfig, publication: str) -> None:
+        return
     console = Console()
-    where = f"{config.host}:{config.port}/{config.name}, publication {publication}"
     if findings:
         console.print(_table(findings))
-    line = f"{len(ALL_CHECKS)} checks of {escape(where)}: {_summary(findings) or 'all is well'}"
-    console.print(line, highlight=False, soft_wrap=True)
+    console.print(f"{escape(what)}: {_summary(findings) or 'all is well'}", highlight=False, soft_wrap=True)
 
 
 def _summary(findings: list[Finding]) -> str:

@@ -8,6 +8,14 @@ import typer
 
 from .. import __version__
 from .check import check
+from .copy import copy
+from .demo import demo
+from .init import init
+from .resync import resync
+from .rollback import rollback
+from .run import run
+from .slot import slot_app
+from .status import status
 
 __all__ = ["app"]
 
@@ -17,6 +25,12 @@ Change data capture from Postgres, decoded column-wise.
 A pipeline reads a [bold]publication[/bold] through a [bold]replication slot[/bold]. Begin by asking whether the server is ready:
 
     headrace check --source postgresql://replicator@db.example.com/shop --publication shop_pub
+
+Then write the pipeline's configuration, and run it:
+
+    headrace init
+
+    headrace run pipeline.yaml
 """  # noqa: E501
 
 # Locals in a traceback would show connection parameters, the password among them.
@@ -40,4 +54,12 @@ def headrace(
     """Hold the options that stand before a subcommand; being there, it also keeps a single subcommand a subcommand."""
 
 
+app.command()(init)
 app.command()(check)
+app.command()(run)
+app.command()(copy)
+app.command()(demo)
+app.command()(status)
+app.command()(resync)
+app.command()(rollback)
+app.add_typer(slot_app, name="slot")

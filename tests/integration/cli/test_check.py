@@ -13,6 +13,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import headrace
+from commanding import invoke, write_config
 from headrace.postgres.connection import parse_conninfo
 from headrace.testing.postgres import PASSWORD
 
@@ -112,3 +113,52 @@ def test_help_teaches_and_version_tells() -> None:
         "Exit codes: 0 no errors, 1 errors found, 2 wrong usage, 3 could not connect." in run("check", "--help").stdout
     )
     assert run("--version").stdout == f"headrace {headrace.__version__}\n"
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_pipeline_is_checked_with_its_settings_and_this_machine(conninfo: str, tmp_path: Path) -> None:
+    file = write_config(tmp_path / "pipeline.yaml", conninfo, publication_name="shop")
+    result = invoke("check", file)
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert "checks of pipeline 1 and 127.0.0.1" in result.stdout
+    named = {"table_sync_copy": {"type": "skip_tables", "tables": ["public.tt"]}, "destination": None}
+    write_config(file, conninfo, publication_name="shop", **named)
+    result = invoke("check", file, "--json", JAVA_HOME=str(tmp_path))
+    assert result.exit_code == 1
+    errors = {finding["check"] for finding in json.loads(result.stdout) if finding["severity"] == "error"}
+    assert errors == {"destination", "java", "named tables"}
+
+
+def test_a_keyless_table_is_named(connection: Connection, conninfo: str, tmp_path: Path) -> None:
+    connection.execute("CREATE TABLE keyless (id int); CREATE PUBLICATION shop FOR TABLE keyless")
+    result = invoke("check", write_config(tmp_path / "pipeline.yaml", conninfo, publication_name="shop"))
+    assert result.exit_code == 1
+    assert "public.keyless has no primary key" in result.stdout
+
+
+def test_a_slot_that_is_read_or_of_another_database_is_told(
+    connection: Connection, conninfo: str, tmp_path: Path
+) -> None:
+    file = write_config(tmp_path / "pipeline.yaml", conninfo, slot_name="check_elsewhere")
+    with psycopg.connect(make_conninfo(conninfo, dbname="postgres"), autocommit=True) as elsewhere:
+        elsewhere.execute("SELECT pg_create_logical_replication_slot('check_elsewhere', 'pgoutput')")
+        try:
+            assert "belongs to database postgres" in invoke("check", file).stdout
+        finally:
+            elsewhere.execute("SELECT pg_drop_replication_slot('check_elsewhere')")
+
+
+def test_what_is_wrong_here_is_told_even_if_the_source_is_away(conninfo: str, tmp_path: Path) -> None:
+    file = write_config(tmp_path / "pipeline.yaml", conninfo, destination=None)
+    result = invoke("check", file, HEADRACE__PG_CONNECTION__PORT="1")
+    assert result.exit_code == 3
+    assert "names no destination" in result.stdout
+    assert "cannot connect to Postgres" in result.stderr
+
+
+def test_a_file_and_options_are_one_too_many(conninfo: str, tmp_path: Path) -> None:
+    file = write_config(tmp_path / "pipeline.yaml", conninfo)
+    for option in ("--source", "--publication"):
+        result = invoke("check", file, option, "x")
+        assert result.exit_code == 2
+        assert option in result.stderr

@@ -1,0 +1,23 @@
+"""What a script can rely on: the exit codes of all commands."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["ExitCode"]
+
+
+class ExitCode(IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    NOT_WELL = 1
+    """It worked, and what it was asked about is not well: errors were found, tables failed."""
+    USAGE = 2
+    """A wrong argument or a wrong setting. Trying again changes nothing."""
+    CANNOT_CONNECT = 3
+    """The source or the store cannot be reached or opened, or refuses the login. Trying again later may help."""
+    PIPELINE_FAILED = 4
+    """An error ended it."""
+    CUT_OFF = 130
+    """A second signal stopped it at once: as after a crash, the next start goes on where the destination stands."""

@@ -1,0 +1,147 @@
+"""How a command says that it failed: what happened, where, what to do. On standard error, without a traceback."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import NoReturn
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.markup import escape
+from yaml import MarkedYAMLError, YAMLError
+
+from ..errors import (
+    ConfigError,
+    HeadraceError,
+    SourceAuthenticationFailed,
+    SourceConnectionFailed,
+    SourceInRecovery,
+    SourceShutdown,
+    StoreCorrupt,
+    StoreIoError,
+    StoreVersionError,
+    TableNotFound,
+)
+from ..telemetry.redaction import redact_text
+from .exit_code import ExitCode
+
+__all__ = ["as_advice", "errors_shown", "exit_code", "fail", "show"]
+
+_USAGE = (ConfigError, TableNotFound)
+_UNREACHABLE = (
+    SourceConnectionFailed,
+    SourceShutdown,
+    SourceInRecovery,
+    SourceAuthenticationFailed,
+    StoreIoError,
+    StoreCorrupt,
+    StoreVersionError,
+)
+_NOT_WRITABLE = "make it writable for this user, or name another place: data_dir, store.path and spool.uri are settings"
+_WHAT_TO_DO = {
+    errno.EACCES: _NOT_WRITABLE,
+    errno.EPERM: _NOT_WRITABLE,
+    errno.EROFS: _NOT_WRITABLE,
+    errno.ENOENT: "check the path; a relative one starts at the working directory",
+    errno.ENOTDIR: "check the path: a part of it is a file, not a directory",
+    errno.EISDIR: "name a file, not a directory",
+    errno.EEXIST: "name another place, or move away what is there",
+    errno.ENOSPC: "make room on that disk, then start again",
+    errno.EDQUOT: "make room within the disk quota, then start again",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EADDRINUSE: "end what listens on that port, or choose another",
+}
+_BUG = "this is a bug in headrace; please report it with this line and the log before it"
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """The code of a command that ended by this error."""
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.CUT_OFF
+    known = as_advice(error)
+    if isinstance(known, _USAGE):
+        return ExitCode.USAGE
+    return ExitCode.CANNOT_CONNECT if isinstance(known, _UNREACHABLE) else ExitCode.PIPELINE_FAILED
+
+
+def show(error: BaseException, console: Console | None = None) -> None:
+    """Print the error as advice, on standard error unless a console is given."""
+    advice = as_advice(error)
+    out = console or Console(stderr=True)
+    lines = [f"[bold red]error[/] {_text(advice.message)}"]
+    if advice.detail:
+        lines.append(f"[dim]detail[/] {_text(advice.detail)}")
+    if advice.hint:
+        lines.append(f"[green]what to do[/] {_text(advice.hint)}")
+    # Paths and SQL are there to be copied: no breaks of ours in them.
+    out.print("\n".join(lines), highlight=False, soft_wrap=True)
+
+
+def fail(error: BaseException, code: ExitCode | None = None) -> NoReturn:
+    """Show the error and end the command, with the error's own exit code unless one is given."""
+    show(error)
+    raise typer.Exit(exit_code(error) if code is None else code) from None
+
+
+@contextmanager
+def errors_shown() -> Iterator[None]:
+    """Around a command: whatever it raises is shown as advice and becomes an exit code."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+        # typer and click know what to do with these.
+        raise
+    except Exception as error:  # noqa: BLE001 - a user gets advice, never a traceback
+        fail(error)
+
+
+def as_advice(error: BaseException) -> HeadraceError:
+    """The error itself if it is ours; else one of ours that says the same."""
+    if isinstance(error, HeadraceError):
+        return error
+    if isinstance(error, OSError):
+        return _system(error)
+    if isinstance(error, ValidationError):
+        return _validation(error)
+    if isinstance(error, YAMLError):
+        return _yaml(error)
+    return _unexpected(error)
+
+
+def _system(error: OSError) -> HeadraceError:
+    said = error.strerror or type(error).__name__
+    place = "" if error.filename is None else f"{error.filename}: "
+    hint = _WHAT_TO_DO.get(error.errno or 0, "look at the path or address named in the message")
+    # What the system refuses is a place that was named wrongly, as a wrong setting is.
+    return ConfigError(f"{place}{said[:1].lower()}{said[1:]}", hint=hint)
+
+
+def _validation(error: ValidationError) -> ConfigError:
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [f"- {'.'.join(map(str, problem['loc'])) or error.title}: {problem['msg']}" for problem in problems]
+    count = "a problem" if len(lines) == 1 else f"{len(lines)} problems"
+    return ConfigError("\n".join([f"the settings have {count}:", *lines]), hint=ConfigError.hint)
+
+
+def _yaml(error: YAMLError) -> ConfigError:
+    mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+    where = "" if mark is None else f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}: "
+    hint = "correct the file there; mind the indentation, and quotes around text with : or #"
+    # Not what the parser says: it quotes what it found, which may be a password.
+    return ConfigError(f"{where}this is not YAML", hint=hint)
+
+
+def _unexpected(error: BaseException) -> HeadraceError:
+    # Its message may quote a row, so only its class and place are shown.
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    places = " < ".join(f"{PurePath(f.filename).name}:{f.lineno} {f.name}" for f in reversed(frames))
+    return HeadraceError(f"unexpected {type(error).__name__}", detail=places or None, hint=_BUG)
+
+
+def _text(text: str) -> str:
+    return escape(redact_text(text))

@@ -1,0 +1,137 @@
+"""Checks of what a pipeline needs on this machine, and of its settings against the source: as findings with a remedy.
+
+They make no directory and no file; what a start would make is looked at where it would be made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from ..config.iceberg import CatalogType, IcebergConfig
+from ..config.load import destination_settings
+from ..config.pipeline import PipelineConfig, PipelineMode, StoreKind
+from ..errors import HeadraceError, SparkUnavailable
+from ..postgres.preflight import Finding, Severity
+from ..postgres.publications import published_tables
+from ..postgres.slots import slot_state
+from ..spark.java import find_java
+
+__all__ = ["LOCAL_CHECKS", "PIPELINE_CHECKS", "check_here", "check_there"]
+
+
+def _destination(config: PipelineConfig) -> Iterator[Finding]:
+    if config.destination is None:
+        message = "the configuration names no destination: `headrace run` cannot start it"
+        yield Finding("destination", Severity.ERROR, message, "add a section destination with a kind, such as iceberg")
+        return
+    needed = ("pyiceberg", "pyiceberg_core", "pyroaring") if config.destination.kind == "iceberg" else ()
+    missing = [package for package in needed if find_spec(package) is None]
+    if missing:
+        message = f"the destination {config.destination.kind} needs Python packages: {', '.join(missing)}"
+        yield Finding("destination", Severity.ERROR, message, "pip install 'headrace[iceberg]'")
+
+
+def _java(config: PipelineConfig) -> Iterator[Finding]:
+    if not config.spark.master.startswith("local"):
+        # The driver runs here all the same, and so does its Java.
+        yield Finding("spark", Severity.INFO, f"Spark runs on {config.spark.master}: its executors are not looked at")
+    try:
+        find_java()
+    except SparkUnavailable as error:
+        yield Finding("java", Severity.ERROR, str(error), error.hint)
+
+
+def _directories(config: PipelineConfig) -> Iterator[Finding]:
+    for setting, path in _places(config).items():
+        above = path
+        while not above.exists() and above != above.parent:
+            above = above.parent
+        if not above.is_dir():
+            message = f"{setting} is {path}, but {above} is a file"
+            yield Finding("directories", Severity.ERROR, message, f"move it away, or set {setting} to another place")
+        elif not os.access(above, os.W_OK | os.X_OK):
+            where = "it" if above == path else above
+            message = f"{setting} is {path}, and this user may not write to {where}"
+            yield Finding("directories", Severity.ERROR, message, f"chown or chmod {above}, or set {setting}")
+
+
+def _places(config: PipelineConfig) -> dict[str, Path]:
+    """The directories a pipeline writes to, by the setting that names each."""
+    places = {"data_dir": config.data_dir}
+    if config.store.kind is StoreKind.SQLITE and config.store.path is not None:
+        places["store.path"] = config.store.path.parent
+    if config.spool.uri is not None and _is_local(config.spool.uri):
+        places["spool.uri"] = Path(config.spool.uri.removeprefix("file://"))
+    settings = None if config.destination is None else destination_settings(config.destination)
+    if isinstance(settings, IcebergConfig):
+        if _is_local(settings.warehouse):
+            places["destination.warehouse"] = Path(settings.warehouse.removeprefix("file://"))
+        if settings.catalog.type is CatalogType.SQLITE and settings.catalog.uri is not None:
+            places["destination.catalog.uri"] = Path(settings.catalog.uri.removeprefix("file://")).parent
+    return {setting: path.absolute() for setting, path in places.items()}
+
+
+def _is_local(uri: str) -> bool:
+    return "://" not in uri or uri.startswith("file://")
+
+
+def _slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterator[Finding]:
+    if config.mode is PipelineMode.COPY_ONLY:
+        return
+    state = slot_state(connection, config.slot_name)
+    if state is None:
+        return
+    if state.lost:
+        message = f"replication slot {state.name} is lost: {state.invalidation_reason or state.wal_status}"
+        remedy = "set invalidated_slot_behavior to recreate: a new slot is made and all tables are copied again"
+        yield Finding("slot", Severity.ERROR, message, remedy)
+    elif state.database != config.pg_connection.name:
+        message = f"replication slot {state.name} exists and belongs to database {state.database}"
+        yield Finding("slot", Severity.ERROR, message, "choose another id or slot_name")
+    elif state.active:
+        message = f"replication slot {state.name} is being read by server process {state.active_pid}: the pipeline runs"
+        yield Finding("slot", Severity.INFO, message)
+
+
+def _named_tables(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterator[Finding]:
+    """Tables that settings name and the publication does not have."""
+    published = {str(schema.table.name) for schema in published_tables(connection, config.publication_name)}
+    settings = None if config.destination is None else destination_settings(config.destination)
+    named = {"table_sync_copy.tables": (config.table_sync_copy.tables, Severity.ERROR)}
+    if isinstance(settings, IcebergConfig):
+        named["destination.tables"] = (tuple(settings.tables), Severity.WARNING)
+    for setting, (tables, severity) in named.items():
+        for table in tables:
+            if table not in published:
+                message = f"{setting} names {table}, which the publication does not have"
+                yield Finding("named tables", severity, message, "correct the name, or add it to the publication")
+
+
+LOCAL_CHECKS: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (_destination, _java, _directories)
+PIPELINE_CHECKS: tuple[Callable[[psycopg.Connection[Any], PipelineConfig], Iterator[Finding]], ...] = (
+    _slot,
+    _named_tables,
+)
+
+
+def check_here(config: PipelineConfig) -> list[Finding]:
+    """What can be checked without the source."""
+    return [finding for check in LOCAL_CHECKS for finding in check(config)]
+
+
+def check_there(connection: psycopg.Connection[Any], config: PipelineConfig) -> list[Finding]:
+    """What a pipeline's settings need of the source, besides the preflight checks."""
+    found: list[Finding] = []
+    for check in PIPELINE_CHECKS:
+        try:
+            found += check(connection, config)
+        except HeadraceError:
+            # The preflight checks meet the same, and tell it.
+            continue
+    return found

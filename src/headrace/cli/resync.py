@@ -1,0 +1,59 @@
+"""`headrace resync`: copy tables again, from the start."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..config.load import load_pipeline_config
+from ..stores.requests import RequestKind
+from .asking import ask, find_table, known_tables, look_at_source, waited, when
+from .failing import errors_shown
+from .known_store import required_store
+from .run import ConfigPath
+
+__all__ = ["Wait", "resync"]
+
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until the pipeline has done it and the tables stream, or one failed.")
+]
+_Tables = Annotated[
+    list[str],
+    typer.Argument(metavar="TABLE...", show_default=False, help="Tables, as schema.table or by their own name."),
+]
+
+
+def resync(config: ConfigPath, tables: _Tables, wait: Wait = False) -> None:
+    """Copy tables again, from the start, while the others stream on.
+
+    The request is written to the pipeline's store. A running pipeline
+    takes it up within seconds, one that does not run at its next start:
+    the table's destination is dropped, the table copied, and its changes
+    streamed from there. No slot is needed for it and nothing is lost.
+
+    Use it for a table that differs from its source, that was changed at
+    the destination by hand, or whose error cannot be mended in place.
+
+    For example:
+
+        headrace resync pipeline.yaml public.orders public.customers
+
+        headrace resync pipeline.yaml orders --wait
+
+    Exit codes: 0 asked, and with --wait done; 1 with --wait: a table
+    failed; 2 wrong usage or configuration, or no such table; 3 could not
+    open the store; 130 no longer waiting, the request stands.
+    """
+    with errors_shown():
+        settings = load_pipeline_config(config)
+        with required_store(settings) as store:
+            source = look_at_source(settings)
+            known = known_tables(store, source)
+            # All are looked up before any is asked for.
+            ids = list(dict.fromkeys(find_table(name, known) for name in tables))
+            requests = ask(store, RequestKind.RESYNC, ids)
+            names = ", ".join(str(known[table_id]) for table_id in ids)
+            typer.echo(f"asked pipeline {settings.id} to copy {names} again: {when(source.running)}")
+            if wait:
+                raise typer.Exit(waited(store, requests))

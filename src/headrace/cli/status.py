@@ -1,0 +1,126 @@
+"""`headrace status`: how a pipeline stands, seen from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from ..config.load import load_pipeline_config
+from ..errors import HeadraceError, StoreError
+from .exit_code import ExitCode
+from .failing import errors_shown
+from .known_store import known_store
+from .run import ConfigPath
+
+if TYPE_CHECKING:
+    from ..config.pipeline import PipelineConfig
+    from ..pipeline.observation import Observation
+
+__all__ = ["status"]
+
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts; with --watch one line at a time.")]
+_Watch = Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")]
+_Interval = Annotated[float, typer.Option(min=0.1, help="Seconds between two looks, with --watch.")]
+
+_WIDTH = 200
+
+
+def status(config: ConfigPath, as_json: _Json = False, watch: _Watch = False, interval: _Interval = 2.0) -> None:
+    """Show how a pipeline stands: tables, states, lag, slot, spool.
+
+    It need not run. Reads the pipeline's store, its source and its spool,
+    each as far as it can be reached, and changes nothing. Start it where
+    the pipeline was started: a relative data_dir begins there.
+
+    Per table: the state and since when; rows copied; the position up to
+    which it is durable at the destination; the WAL written since then;
+    and for how long the oldest change has waited that it has not applied.
+
+    For example:
+
+        headrace status pipeline.yaml
+
+        headrace status pipeline.yaml --watch
+
+        headrace status pipeline.yaml --json | jq .tables
+
+    Exit codes: 0 all is well; 1 a table is in error or the slot is lost;
+    2 wrong usage or configuration; 3 could not connect to source or store
+    (what else is known is shown all the same).
+    """
+    with errors_shown():
+        settings = load_pipeline_config(config)
+        if not watch:
+            raise typer.Exit(_show_once(settings, as_json))
+        try:
+            _keep_showing(settings, as_json, interval)
+        except KeyboardInterrupt:
+            raise typer.Exit(ExitCode.OK) from None
+
+
+def _show_once(config: PipelineConfig, as_json: bool) -> ExitCode:
+    from .status_view import as_json as json_of  # noqa: PLC0415 - see run: Spark's modules take a second to import
+    from .status_view import render  # noqa: PLC0415
+
+    seen, store_error = _look(config)
+    if as_json:
+        typer.echo(json.dumps(json_of(config, seen, store_error), indent=2))
+    else:
+        _print(render(config, seen, store_error))
+    return _code(seen, store_error)
+
+
+def _keep_showing(config: PipelineConfig, as_json: bool, interval: float) -> None:
+    from .status_view import as_json as json_of  # noqa: PLC0415
+    from .status_view import render  # noqa: PLC0415
+
+    console = _console()
+    if console.is_terminal and not as_json:
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                live.update(Group(*render(config, *_look(config))), refresh=True)
+                time.sleep(interval)
+    while True:
+        if as_json:
+            typer.echo(json.dumps(json_of(config, *_look(config))))
+        else:
+            _print([*render(config, *_look(config)), Text("")])
+        time.sleep(interval)
+
+
+def _print(parts: list[RenderableType]) -> None:
+    console = _console()
+    for part in parts:
+        # Sentences are there to be copied: no breaks of ours in them.
+        console.print(part, soft_wrap=isinstance(part, Text))
+
+
+def _console() -> Console:
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        # A file or a pipe has no width; rich would squeeze the table into 80 columns.
+        console.width = _WIDTH
+    return console
+
+
+def _look(config: PipelineConfig) -> tuple[Observation, HeadraceError | None]:
+    from ..pipeline.observation import observe  # noqa: PLC0415
+
+    try:
+        with known_store(config) as store:
+            return observe(config, store), None
+    except StoreError as error:
+        return observe(config, None), error
+
+
+def _code(seen: Observation, store_error: HeadraceError | None) -> ExitCode:
+    if seen.source_error is not None or store_error is not None:
+        return ExitCode.CANNOT_CONNECT
+    return ExitCode.NOT_WELL if seen.errored or seen.slot_lost else ExitCode.OK

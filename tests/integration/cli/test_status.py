@@ -1,0 +1,148 @@
+"""`headrace status`: before the first start, while the pipeline runs, after it stopped, and when things are away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import Result
+
+from commanding import invoke, write_config
+from failing import Failures
+from headrace.config.load import load_pipeline_config
+from headrace.destinations import NullDestination
+from headrace.errors import DestinationRejected
+from headrace.pipeline.build import build_store
+from headrace.table_state import State
+from headrace.testing.faulty_destination import FaultyDestination
+from headrace.testing.postgres import PASSWORD
+from pipelining import piped
+
+Connection = psycopg.Connection[Any]
+
+QUICK = {
+    "batch": {"max_fill_ms": 50},
+    "spool": {"segment_age_ms": 20, "keep_seconds": 0},
+    "receiver": {"status_interval_ms": 50},
+}
+
+
+@pytest.fixture
+def file(conninfo: str, connection: Connection, tmp_path: Path) -> Path:
+    connection.execute(
+        'CREATE TABLE orders (id serial PRIMARY KEY, note text); CREATE TABLE "Line Items" (id int PRIMARY KEY)'
+    )
+    connection.execute("INSERT INTO orders (note) SELECT 'n' FROM generate_series(1, 50)")
+    connection.execute('ANALYZE; CREATE PUBLICATION pub FOR TABLE orders, "Line Items"')
+    return write_config(tmp_path / "pipeline.yaml", conninfo, **QUICK)
+
+
+def parsed(result: Result) -> dict[str, Any]:
+    found = json.loads(result.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def tables(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {table["name"]: table for table in found["tables"]}
+
+
+def test_before_the_first_start_nothing_is_made(file: Path) -> None:
+    result = invoke("status", file)
+    assert result.exit_code == 0, result.stderr
+    assert "not running" in result.stdout
+    assert "not made yet" in result.stdout
+    assert result.stdout.count("not seen yet") == 2
+    assert not (file.parent / "data").exists()
+
+
+def test_a_pipeline_at_work_and_after_it_stopped(file: Path, connection: Connection, spark: Any) -> None:
+    config = load_pipeline_config(file, {"HEADRACE__PG_CONNECTION__PASSWORD": PASSWORD})
+    failures = Failures()
+    with piped(config, build_store(config), FaultyDestination(NullDestination(), failures), spark) as running:
+        running.until_ready(timeout=240)
+        connection.execute("INSERT INTO orders (note) VALUES ('streamed')")
+        running.until_applied(connection, timeout=240)
+        # When all is well
+        result = invoke("status", file, "--json")
+        found = parsed(result)
+        orders = tables(found)["orders"]
+        assert (result.exit_code, found["running"], found["slot"]["active"]) == (0, True, True)
+        assert (orders["state"], orders["copied_rows"], orders["estimated_rows"]) == ("ready", 50, 50)
+        assert orders["position"] is not None
+        assert orders["lag_bytes"] is not None
+        assert orders["lag_seconds"] is not None
+        assert found["errors"] == {}
+        # When a table has failed
+        failures.begin("write_events", "public.orders", lambda: DestinationRejected("no such type", hint="give it one"))
+        connection.execute("INSERT INTO orders (note) VALUES ('rejected')")
+        running.until(lambda: running.states()["public.orders"] is State.ERRORED)
+        result = invoke("status", file)
+        assert result.exit_code == 1
+        assert "error public.orders failed: no such type" in result.stdout
+        assert "what to do give it one; then: headrace rollback" in result.stdout
+        behind = tables(parsed(invoke("status", file, "--json")))["orders"]
+        assert behind["lag_seconds"] > 0
+        assert behind["lag_bytes"] > 0
+    # Then, after it stopped, the store still knows
+    result = invoke("status", file)
+    assert result.exit_code == 1
+    assert "not running" in result.stdout
+    assert "nobody reads it" in result.stdout
+    # And when the slot is dropped
+    connection.execute("SELECT pg_drop_replication_slot(%s)", (config.slot_name,))
+    result = invoke("status", file)
+    assert result.exit_code == 1
+    assert "does not exist any more" in result.stdout
+    # And when the source is away, what the store knows is shown all the same
+    result = invoke("status", file, HEADRACE__PG_CONNECTION__PORT="1")
+    assert result.exit_code == 3
+    assert "running?" in result.stdout
+    assert "public.orders" in result.stdout
+    assert "error the source cannot be read: cannot connect to Postgres" in result.stdout
+
+
+def test_a_wrong_password_is_told_and_exits_3(file: Path) -> None:
+    result = invoke("status", file, PGPASSWORD=f"not-{PASSWORD[:4]}")
+    assert result.exit_code == 3
+    assert "password authentication failed" in result.stdout
+    assert "pg_hba.conf" in result.stdout
+
+
+def test_a_missing_publication_is_told(file: Path) -> None:
+    result = invoke("status", file, HEADRACE__PUBLICATION_NAME="nopub")
+    assert 'publication "nopub" does not exist' in result.stdout
+    assert "CREATE PUBLICATION" in result.stdout
+
+
+@pytest.mark.parametrize("kind", ["postgres", "memory"])
+def test_stores_that_are_no_file(file: Path, connection: Connection, kind: str) -> None:
+    result = invoke("status", file, HEADRACE__STORE__KIND=kind)
+    assert result.exit_code == 0
+    assert result.stdout.count("not known" if kind == "memory" else "not seen yet") == 2
+    assert ("the store is in memory" in result.stdout) == (kind == "memory")
+    # A look creates no schema.
+    assert connection.execute("SELECT to_regnamespace('headrace')").fetchone() == (None,)
+
+
+def test_a_store_that_is_none_exits_3_and_the_rest_is_shown(file: Path) -> None:
+    place = file.parent / "data" / "pipeline-1"
+    place.mkdir(parents=True)
+    (place / "store.db").write_text("no store at all")
+    result = invoke("status", file)
+    assert result.exit_code == 3
+    assert "error the store cannot be read" in result.stdout
+    assert "public.orders      not known" in result.stdout
+    assert "not made yet" not in result.stdout
+
+
+def test_a_typo_in_the_file_is_wrong_usage(file: Path) -> None:
+    file.write_text(file.read_text().replace("username", "usrname"))
+    result = invoke("status", file)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "did you mean pg_connection.username?" in result.stderr
+    assert f"{file}:" in result.stderr
+    assert invoke("status", file.parent / "nosuch.yaml").exit_code == 2

@@ -1,0 +1,153 @@
+"""cli.status_view: what an operator must know is on the page, and a script finds the same in the JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from headrace.cli.status_view import as_json, render
+from headrace.config.pipeline import PipelineConfig
+from headrace.errors import HeadraceError, RetryPolicy, SourceConnectionFailed, StoreIoError
+from headrace.lsn import Lsn
+from headrace.pipeline.observation import Observation, SourceObservation, SpoolObservation, TableObservation
+from headrace.postgres.slots import SlotState
+from headrace.schema import TableName
+from headrace.spool import Segment
+from headrace.stores import RequestKind
+from headrace.table_state import State, TableState
+
+CONFIG = PipelineConfig.model_validate(
+    {"id": 3, "publication_name": "p", "pg_connection": {"host": "h", "name": "n", "username": "u"}}
+)
+NOW = datetime.now(timezone.utc)
+SLOT = SlotState("headrace_3", "pgoutput", "n", True, 4711, "reserved", Lsn(1), Lsn(0x10), None, False, None, False)
+ORDERS = TableObservation(
+    1, TableName("public", "orders"), TableState(State.READY), NOW, Lsn(0x20), 1200, 1300, 2048, 1.5
+)
+FAILED = TableState(State.ERRORED, reason="no such type", solution="give it one", retry_policy=RetryPolicy.MANUAL)
+SPOOL = SpoolObservation([Segment(Lsn(1), Lsn(5), (), 3 << 20, NOW.timestamp() - 61)], Lsn(0x30))
+WELL = Observation([ORDERS], SourceObservation(SLOT, Lsn(0x820), 100, 200), None, SPOOL, None)
+
+
+def page(seen: Observation, config: PipelineConfig = CONFIG, store_error: HeadraceError | None = None) -> str:
+    out = io.StringIO()
+    for part in render(config, seen, store_error):
+        Console(file=out, width=200).print(part)
+    return out.getvalue()
+
+
+def slot(seen: Observation, **changes: Any) -> Observation:
+    assert seen.source is not None
+    return replace(seen, source=replace(seen.source, slot=replace(SLOT, **changes)))
+
+
+def test_a_pipeline_that_is_well() -> None:
+    text = page(WELL)
+    for part in (
+        "pipeline 3  running",
+        "h:5432/n, publication p",
+        "public.orders  ready",
+        "1,200",
+        "0/20  2.0 kB   1.5 s",
+        "headrace_3  read by server process 4711, confirmed 0/10, 100 B to come, 200 B of WAL kept, wal_status",
+        "1 segment, 3.0 MB, the oldest ",
+        " old, covers up to 0/30",
+    ):
+        assert part in text
+    assert "error" not in text
+    assert not WELL.errored
+    assert not WELL.slot_lost
+
+
+def test_a_failed_table_says_why_and_what_to_do() -> None:
+    seen = replace(WELL, tables=[ORDERS, replace(ORDERS, name=TableName("public", "b"), state=FAILED)])
+    text = page(seen)
+    assert "error public.b failed: no such type" in text
+    assert "what to do give it one; then: headrace rollback FILE public.b" in text
+    timed = replace(FAILED, retry_policy=RetryPolicy.TIMED)
+    assert "it is tried again by itself" in page(replace(WELL, tables=[replace(ORDERS, state=timed)]))
+    (found,) = [table for table in as_json(CONFIG, seen)["tables"] if table["name"] == "b"]
+    assert (found["state"], found["reason"], found["solution"], found["retry"]) == (
+        "errored", "no such type", "give it one", "manual",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"wal_status": "lost", "active": False}, "lost (lost)"),
+        ({"invalidation_reason": "wal_removed", "active": False}, "lost (wal_removed)"),
+    ],
+)
+def test_a_lost_slot(changes: dict[str, Any], told: str) -> None:
+    seen = slot(WELL, **changes)
+    assert seen.slot_lost
+    assert told in page(seen)
+    assert "error replication slot headrace_3 is lost" in page(seen)
+    assert "not running" in page(seen)
+    assert as_json(CONFIG, seen)["slot"]["lost"] is True
+
+
+def test_a_slot_that_is_not_there_is_lost_only_if_tables_have_begun() -> None:
+    gone = replace(WELL, source=SourceObservation(None))
+    assert gone.slot_lost
+    assert "does not exist any more" in page(gone)
+    new = replace(gone, tables=[TableObservation(1, ORDERS.name, None), replace(ORDERS, state=TableState(State.INIT))])
+    assert not new.slot_lost
+    assert "not made yet" in page(new)
+    assert "not seen yet" in page(new)
+    assert as_json(CONFIG, new)["slot"] == {"name": "headrace_3", "exists": False}
+
+
+def test_a_slot_in_danger_says_how_much_is_left() -> None:
+    assert "1.0 MB until it may be lost" in page(slot(WELL, safe_wal_size=1 << 20))
+
+
+def test_a_source_that_is_away_leaves_the_rest() -> None:
+    away = SourceConnectionFailed("cannot connect", detail="password=hunter2 refused", hint="start it")
+    seen = Observation([replace(ORDERS, name=None, lag_bytes=None)], None, away, SPOOL, None)
+    text = page(seen)
+    assert "running?" in text
+    assert "OID 1" in text
+    assert "error the source cannot be read: cannot connect: password=*** refused" in text
+    assert "what to do start it" in text
+    assert "1 segment" in text
+    found = as_json(CONFIG, seen)
+    assert (found["running"], found["slot"]) == (None, {"name": "headrace_3", "exists": None})
+    assert found["errors"]["source"]["hint"] == "start it"
+
+
+def test_a_store_that_cannot_be_read_is_told() -> None:
+    text = page(replace(WELL, tables=[]), store_error=StoreIoError("it is locked"))
+    assert "error the store cannot be read: it is locked" in text
+
+
+def test_a_copy_says_how_far_it_is() -> None:
+    copying = replace(ORDERS, state=TableState(State.DATA_SYNC), position=None, lag_bytes=None, lag_seconds=None)
+    assert "1,200 of about 1,300" in page(replace(WELL, tables=[copying]))
+
+
+def test_what_is_asked_for_is_shown() -> None:
+    asked = replace(ORDERS, request=RequestKind.ROLLBACK_TO_INIT)
+    assert "rollback to init asked for" in page(replace(WELL, tables=[asked]))
+
+
+def test_a_pipeline_that_only_copies_has_no_slot_to_lose() -> None:
+    seen = replace(WELL, source=SourceObservation(None), has_slot=False)
+    assert not seen.slot_lost
+    assert "copies only" in page(seen)
+    assert seen.running is None
+
+
+def test_the_json_is_json() -> None:
+    found = json.loads(json.dumps(as_json(CONFIG, WELL)))
+    assert found["tables"][0]["position"] == "0/20"
+    assert found["spool"]["segments"] == 1
+    assert found["errors"] == {}
+    assert found["running"] is True
