@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 
@@ -54,8 +54,13 @@ CHANGES_PER_TRANSACTION = 21
 
 
 @contextlib.contextmanager
-def backlog(changes: int, slots: list[str], version: int = 17) -> Iterator[tuple[PostgresServer, str, Lsn]]:
-    """A server with that many changes waiting behind each slot; also its conninfo and where the backlog ends."""
+def backlog(
+    changes: int, slots: list[str], version: int = 17, *, before_load: Callable[[str], None] = lambda conninfo: None
+) -> Iterator[tuple[PostgresServer, str, Lsn]]:
+    """A server with that many changes waiting behind each slot; also its conninfo and where the backlog ends.
+
+    `before_load` finds the tables as they are where the slots begin.
+    """
     settings = {"max_wal_size": "16GB", "synchronous_commit": "off", "shared_buffers": "512MB"}
     with (
         PostgresServer(version, settings=settings) as server,
@@ -65,10 +70,12 @@ def backlog(changes: int, slots: list[str], version: int = 17) -> Iterator[tuple
         connection.execute(SCHEMA)
         for slot in slots:
             connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+        before_load(conninfo)
         connection.execute(f"CALL load({changes // CHANGES_PER_TRANSACTION})")
-        # Flushed WAL only is decoded, and the load committed asynchronously; a switch flushes it all.
+        # Flushed WAL only is decoded, and the load committed asynchronously; a switch flushes it all. An unlogged table
+        # is part of no publication.
         connection.execute("SELECT pg_switch_wal()")
-        connection.execute("SET synchronous_commit = on; CREATE TABLE flushed ()")
+        connection.execute("SET synchronous_commit = on; CREATE UNLOGGED TABLE flushed ()")
         row = connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
         assert row is not None
         yield server, conninfo, Lsn.parse(row[0])

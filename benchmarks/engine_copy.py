@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from headrace.postgres.conninfo import parse_conninfo
 from headrace.schema import ReplicatedTableSchema
 from headrace.stores import MemoryStore
 from headrace.testing import PostgresServer
-from processes import CpuMeter
+from processes import CpuMeter, megabytes
 
 TABLES = ("order_line", "stock", "customer")
 # The tables of TPC-C in about its proportions, 2.1 million rows at scale 1.
@@ -130,9 +131,10 @@ def copy_with_psql(server: PostgresServer, conninfo: str) -> float:
     return time.monotonic() - started
 
 
-def run(spark: Any, scale: float = 1.0, rounds: int = 3) -> dict[str, Any]:
+@contextmanager
+def filled(scale: float) -> Iterator[tuple[PostgresServer, str, dict[str, int]]]:
+    """A server with the tables in it; also its conninfo and how many rows each table has."""
     rows = {table: int(count * scale) for table, count in ROWS.items()}
-    peers, ours = [], []
     settings = {"max_wal_size": "16GB", "synchronous_commit": "off", "shared_buffers": "1GB"}
     with (
         PostgresServer(17, settings=settings) as server,
@@ -142,6 +144,12 @@ def run(spark: Any, scale: float = 1.0, rounds: int = 3) -> dict[str, Any]:
         connection.execute(backlog.TABLES)
         connection.execute(FILL.format(**rows))
         connection.execute("VACUUM ANALYZE")
+        yield server, conninfo, rows
+
+
+def run(spark: Any, scale: float = 1.0, rounds: int = 3) -> dict[str, Any]:
+    peers, ours = [], []
+    with filled(scale) as (server, conninfo, rows):
         if rounds > 1:
             # Java compiles what it runs often, with most of a core, for the first few rounds.
             print("  warming up …", [round(copy_with_pipeline(spark, conninfo)["wall"], 2) for _ in range(2)])
@@ -160,5 +168,5 @@ def run(spark: Any, scale: float = 1.0, rounds: int = 3) -> dict[str, Any]:
         "copy_files_vs_psql_copy": round(statistics.median(p / o["wall"] for p, o in zip(peers, ours, strict=True)), 3),
         "copy_cpu_s_per_million_rows": round(statistics.median(sum(o["cpu"].values()) for o in ours) / millions, 2),
         "cpu_s": middle["cpu"],
-        "peak_rss_mb": {role: round(size / 1e6) for role, size in sorted(middle["rss"].items())},
+        "peak_rss_mb": megabytes(middle["rss"]),
     }

@@ -7,7 +7,6 @@ would to a MERGE.
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from headrace.pipeline import Pipeline
 from headrace.postgres.conninfo import parse_conninfo
 from headrace.stores import MemoryStore
 from headrace.table_state import State
-from headrace.telemetry.metric_table import BATCH_SECONDS
 from headrace.testing import PostgresServer
+from waiting import batch_totals, until, until_ready
 
 BATCHES = 12
 WARM_UP = 4
@@ -80,36 +79,23 @@ def measure(spark: Any, destination: NullDestination, tables: int) -> dict[str, 
         )
         with Pipeline(config, MemoryStore(), destination, spark=spark) as pipeline:
             pipeline.start()
-            _until(pipeline, lambda s: s.tables and all(t.state.state is State.READY for t in s.tables.values()))
+            until_ready(pipeline)
             one = [_batch(pipeline, connection, [f"t{n}" for n in range(tables)]) for _ in range(WARM_UP + BATCHES)]
             connection.execute("INSERT INTO broken DEFAULT VALUES")
-            _until(pipeline, lambda s: s.tables["public.broken"].state.state is State.ERRORED)
+            until(pipeline, lambda s: s.tables["public.broken"].state.state is State.ERRORED)
             nothing = [_batch(pipeline, connection, ["broken"]) for _ in range(BATCHES)]
     return {"one_row_s": _middle(one[WARM_UP:]), "empty_s": _middle(nothing)}
 
 
 def _batch(pipeline: Pipeline, connection: psycopg.Connection[Any], tables: list[str]) -> float:
     """The seconds that the batch with this transaction took, by the pipeline's own clock."""
-    before = _batches(pipeline)
+    before = batch_totals(pipeline)
     with connection.transaction():
         for table in tables:
             columns = "DEFAULT VALUES" if table == "broken" else "(v, n) VALUES ('x', 1)"
             connection.execute(f"INSERT INTO {table} {columns}")
-    _until(pipeline, lambda _: _batches(pipeline)[0] > before[0])
-    return _batches(pipeline)[1] - before[1]
-
-
-def _batches(pipeline: Pipeline) -> tuple[float, float]:
-    assert pipeline.metrics is not None
-    samples = {s.name: s.value for family in pipeline.metrics.registry.collect() for s in family.samples}
-    return samples.get(f"{BATCH_SECONDS.name}_count", 0.0), samples.get(f"{BATCH_SECONDS.name}_sum", 0.0)
-
-
-def _until(pipeline: Pipeline, condition: Any) -> None:
-    deadline = time.monotonic() + 120
-    while not condition(pipeline.status):
-        assert not pipeline.wait(0.002), "the pipeline ended"
-        assert time.monotonic() < deadline, pipeline.status
+    until(pipeline, lambda _: batch_totals(pipeline)[0] > before[0], poll_s=0.002)
+    return batch_totals(pipeline)[1] - before[1]
 
 
 def _middle(values: list[float]) -> float:

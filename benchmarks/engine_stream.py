@@ -19,10 +19,9 @@ from headrace.postgres.conninfo import parse_conninfo
 from headrace.postgres.publications import published_tables
 from headrace.stores import APPLY, MemoryStore
 from headrace.table_state import State, TableState
-from processes import CpuMeter
+from processes import CpuMeter, megabytes
 from receiver import drain_with_pg_recvlogical
-
-TIMEOUT_S = 600
+from waiting import until
 
 
 def streaming_store(conninfo: str, slot: str) -> MemoryStore:
@@ -55,22 +54,20 @@ def drain(spark: Any, conninfo: str, slot: str, end: Lsn) -> dict[str, Any]:
         )
         destination = NullDestination()
         with Pipeline(config, streaming_store(conninfo, slot), destination, spark=spark) as pipeline:
-            pipeline.start()
-            _until(pipeline, lambda s: s.receiver.state == "streaming")
-            started = time.monotonic()
-            _until(pipeline, lambda s: s.receiver.covered >= end)
-            received = time.monotonic() - started
-            _until(pipeline, lambda s: s.applied >= s.receiver.spooled)
-            wall = time.monotonic() - started
+            received, wall = drained(pipeline, end)
     changes = sum(destination.counts(f"public.{table}").changes for table in ("customer", "stock", "order_line"))
     return {"wall": wall, "received": received, "cpu": meter.seconds(), "changes": changes, "rss": meter.peak_rss}
 
 
-def _until(pipeline: Pipeline, condition: Any) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition(pipeline.status):
-        assert not pipeline.wait(0.005), "the pipeline ended"
-        assert time.monotonic() < deadline, pipeline.status
+def drained(pipeline: Pipeline, end: Lsn) -> tuple[float, float]:
+    """Start it and wait: seconds from the first message until all is received, and until all is applied."""
+    pipeline.start()
+    until(pipeline, lambda s: s.receiver.state == "streaming")
+    started = time.monotonic()
+    until(pipeline, lambda s: s.receiver.covered >= end)
+    received = time.monotonic() - started
+    until(pipeline, lambda s: s.applied >= s.receiver.spooled)
+    return received, time.monotonic() - started
 
 
 def run(spark: Any, changes: int, rounds: int = 3) -> dict[str, Any]:
@@ -97,7 +94,7 @@ def run(spark: Any, changes: int, rounds: int = 3) -> dict[str, Any]:
             statistics.median(p / o["received"] for p, o in zip(peers, ours, strict=True)), 3
         ),
         "cpu_s": middle["cpu"],
-        "peak_rss_mb": {role: round(size / 1e6) for role, size in sorted(middle["rss"].items())},
+        "peak_rss_mb": megabytes(middle["rss"]),
     }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import psutil
 
-__all__ = ["CpuMeter"]
+__all__ = ["CpuMeter", "megabytes"]
 
 
 def _role(process: psutil.Process) -> str:
@@ -91,6 +92,11 @@ class CpuMeter:
             rss[role] = max(rss.get(role, 0), memory)
         for role, size in rss.items():
             self.peak_rss[role] = max(self.peak_rss.get(role, 0), size)
+
+
+def megabytes(sizes: Mapping[str, int]) -> dict[str, int]:
+    """By role, as in a report."""
+    return {role: round(size / 1e6) for role, size in sorted(sizes.items())}
 
 
 if __name__ == "__main__":
