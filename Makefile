@@ -36,7 +36,7 @@ $(UV): requirements/uv.txt
 .tools/java:
 	@JAVA_HOME="$(FOUND_JAVA_HOME)" tools/java.sh $@
 
-.PHONY: help setup lint fmt types imports test test-matrix test-long test-kill test-memory test-pipeline-kill fuzz bench-source bench-copy bench-engine lock clean
+.PHONY: help setup lint fmt types imports test test-matrix test-long test-kill test-memory test-pipeline-kill test-iceberg-oracle test-iceberg-kill demo fuzz bench-source bench-copy bench-engine bench lock clean
 
 setup: .venv/synced .tools/java ## create the locked environment in .venv, find or install a Java
 
@@ -73,6 +73,15 @@ test-memory: setup ## a transaction of 5 million rows: the receiver's peak memor
 test-pipeline-kill: setup ## 50 random kill -9 of the pipeline's whole process tree under load
 	$(PYTEST) -s -m long tests/faults/test_pipeline_kills.py
 
+test-iceberg-oracle: setup ## Iceberg tables beside a native subscription under mixed load, ten seeds
+	$(PYTEST) -s -m long tests/faults/test_iceberg_oracle.py
+
+test-iceberg-kill: setup ## 30 random kill -9 of everything under mixed load, Iceberg as destination
+	$(PYTEST) -s -m long tests/faults/test_iceberg_kills.py
+
+demo: setup ## a shop in a Postgres of its own, carried into Iceberg under live traffic, and compared; DEMO_ARGS="--keep" goes on
+	$(RUN)headrace demo $(DEMO_ARGS)
+
 fuzz: setup ## mutate real messages against the decoder for a minute
 	$(RUN)python fuzz/fuzz_decoder.py --seconds 60
 
@@ -84,6 +93,9 @@ bench-copy: setup ## reading a table in ranges to Arrow beside psql \copy to /de
 
 bench-engine: setup ## the pipeline beside psql \copy and pg_recvlogical; writes benchmarks/results/engine.json
 	$(RUN)python benchmarks/engine.py
+
+bench: setup ## Postgres into Iceberg beside psql, Spark's JDBC reader and MERGE; writes benchmarks/results/pipeline.json
+	$(RUN)python benchmarks/pipeline.py $(BENCH_ARGS)
 
 lock: $(UV) ## resolve the lock files anew (by version and hash, naming no index)
 	$(UV) pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt requirements/uv.in

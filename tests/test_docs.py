@@ -76,10 +76,18 @@ def quoted(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-@pytest.mark.parametrize("name", ["error_reference", "configuration_reference", "metrics_reference"])
+@pytest.mark.parametrize("name", ["error_reference", "configuration_reference", "metrics_reference", "cli_reference"])
 def test_a_generated_page_is_current(name: str) -> None:
     made = tool(name)
     assert made.PAGE.read_text(encoding="utf-8") == made.page(), f"run: .venv/bin/python tools/{name}.py"
+
+
+def test_every_command_teaches() -> None:
+    commands = tool("cli_reference").commands()
+    assert len(commands) > 8
+    assert [name for name, command in commands.items() if "Exit codes: 0 " not in command.help] == []
+    undescribed = [(name, it.name) for name, command in commands.items() for it in command.params if not it.help]
+    assert undescribed == []
 
 
 def test_the_tree_of_errors_names_every_error() -> None:
