@@ -37,7 +37,6 @@
     |  |- StoreCorrupt                  it is no store of headrace, or cannot be read
     |  |- StoreIoError                  (timed) it cannot be written or read
     |  |- RollbackImpossible            a table has no earlier state to go back to
-    |  |- DestinationSchemaNotApplied   a destination table was found in the middle of a schema change
     |- DestinationError                 (timed) where rows and events go
     |  |- DestinationConnectionFailed   (timed) unreachable, dropped, out of connections
     |  |- DestinationTimeout            (timed)
@@ -47,7 +46,8 @@
     |  |- SparkUnavailable              no Spark session can be had: no Java, a wrong version, a wrong setting
     |- PipelineError
        |- PipelineStateError            a pipeline was asked for something its state does not allow
-       |- TableSchemaChanged            a table no longer looks as it did when it was copied
+       |- TableSchemaChanged            a table changed in a way that its rows cannot follow: it is copied again
+       |- SchemaChangeRefused           a table changed in a way that the policy does not allow
        |- KeyRangesOvertaken            (timed) changes moved rows between ranges that were copied at different times
        |- TableNotFound                 no table of the pipeline has this name
 
@@ -66,7 +66,6 @@ __all__ = [
     "DestinationConnectionFailed",
     "DestinationError",
     "DestinationRejected",
-    "DestinationSchemaNotApplied",
     "DestinationTimeout",
     "HeadraceError",
     "IllegalTransition",
@@ -77,6 +76,7 @@ __all__ = [
     "PublicationNotFound",
     "RetryPolicy",
     "RollbackImpossible",
+    "SchemaChangeRefused",
     "SlotAlreadyExists",
     "SlotDropTimeout",
     "SlotError",
@@ -339,10 +339,6 @@ class RollbackImpossible(StoreError):
     hint = "start the table over instead: roll it back to Init"
 
 
-class DestinationSchemaNotApplied(StoreError):
-    hint = "the schema change was interrupted: let the destination finish it, or copy the table again"
-
-
 class DestinationError(HeadraceError):
     """Where rows and events go. What a destination raises that is no HeadraceError becomes one of these."""
 
@@ -389,6 +385,10 @@ class PipelineStateError(PipelineError):
 
 class TableSchemaChanged(PipelineError):
     hint = "copy the table again with the columns it has now: resync it"
+
+
+class SchemaChangeRefused(PipelineError):
+    hint = "allow it in schema_changes and roll the table back, or copy the table again: resync it"
 
 
 class KeyRangesOvertaken(PipelineError):

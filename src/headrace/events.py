@@ -144,6 +144,8 @@ class Relation:
     commit_lsn: Lsn
     old: ReplicatedTableSchema | None
     new: ReplicatedTableSchema
+    rewritten: bool = False
+    """Rows that existed have other values than before, and no row event tells which."""
 
 
 # A union in the old spelling: evaluated at run time, and Python 3.10 must read it.

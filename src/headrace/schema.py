@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 __all__ = [
+    "DDL_PREFIX",
     "OWN_SCHEMA",
     "Column",
     "PgType",
@@ -23,6 +24,9 @@ __all__ = [
 
 OWN_SCHEMA = "headrace"
 """The Postgres schema that belongs to us, at the source or elsewhere. Nothing in it is ever replicated."""
+
+DDL_PREFIX = f"{OWN_SCHEMA}.ddl."
+"""How the prefix of a logical message begins that our event trigger sent; the table's OID follows."""
 
 
 def quote_identifier(name: str) -> str:
@@ -73,6 +77,9 @@ class PgType:
     base: PgType | None = None
     base_typmod: int = -1
     delimiter: str = ","
+    members: tuple[str, ...] = ()
+    """An enum's labels, or a composite's attributes as name, type and typmod. When they change, old rows may print
+    differently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,9 @@ class Column:
     """GENERATED ALWAYS AS … STORED; published only from Postgres 18 on, and only when the publication asks for it."""
     comment: str | None = field(default=None, compare=False)
     """Its COMMENT. Not compared: a comment makes no other schema, nor does pgoutput tell of one."""
+    missing: str | None = field(default=None, compare=False)
+    """The text of what rows older than the column show (`attmissingval`); None: NULL. Not compared: a rewrite of the
+    table forgets it, and the rows stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,13 @@ class TableSchema:
     """Columns of the replica identity, in attnum order: the key, the index's columns, all (FULL), or none."""
     comment: str | None = field(default=None, compare=False)
     """Its COMMENT, when the catalog was read. Not compared, as a column's is not."""
+    leaves: tuple[int, ...] = ()
+    """OIDs of a partitioned table's leaf partitions, ascending: a leaf that comes or goes brings or takes its rows."""
+    natts: int = field(default=0, compare=False)
+    """`pg_class.relnatts`: how many columns it has ever had. 0: not known. Not compared: it makes no other rows."""
+    storage: int = field(default=0, compare=False)
+    """`pg_class.relfilenode`: another one means that the rows were written anew. 0: not known, or it has no rows of its
+    own. Not compared, as VACUUM FULL changes it too."""
 
     def __post_init__(self) -> None:
         if len({column.attnum for column in self.columns}) != len(self.columns):
@@ -146,6 +163,14 @@ class ReplicatedTableSchema:
     table: TableSchema
     mask: ReplicationMask
     row_filter: str | None = None
+    entries: tuple[int, ...] = ()
+    """OIDs of the catalog rows that publish it, and which transactions wrote those that have none or are updated. Where
+    they are others than at the copy, the table, its columns or rows were out of the publication in between, and changes
+    may be missing."""
+    leaf_files: tuple[tuple[int, int], ...] = ()
+    """Leaf partitions, of a table that is published through its root, each with its file number in the lower 32 bits:
+    a TRUNCATE of a leaf, which is not sent then, gives it another file. The upper ones are others once it, or what it
+    is a partition of, has been attached anew."""
 
     @property
     def columns(self) -> tuple[Column, ...]:

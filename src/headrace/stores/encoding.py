@@ -46,7 +46,12 @@ def encode_schema(schema: ReplicatedTableSchema) -> str:
             "identity_attnums": list(table.identity_attnums),
             "published_attnums": sorted(schema.mask.attnums),
             "row_filter": schema.row_filter,
-            **_comment(table.comment),
+            **_given("entries", list(schema.entries)),
+            **_given("leaf_files", [list(leaf) for leaf in schema.leaf_files]),
+            **_given("comment", table.comment),
+            **_given("leaves", list(table.leaves)),
+            **_given("natts", table.natts or None),
+            **_given("storage", table.storage or None),
         }
     )
 
@@ -65,9 +70,13 @@ def decode_schema(text: str) -> ReplicatedTableSchema:
             replica_identity=ReplicaIdentity(value["replica_identity"]),
             identity_attnums=tuple(value["identity_attnums"]),
             comment=value.get("comment"),
+            leaves=tuple(value.get("leaves", ())),
+            natts=value.get("natts", 0),
+            storage=value.get("storage", 0),
         )
         mask = ReplicationMask(frozenset(value["published_attnums"]))
-        return ReplicatedTableSchema(table, mask, value["row_filter"])
+        leaf_files = tuple((oid, number) for oid, number in value.get("leaf_files", ()))
+        return ReplicatedTableSchema(table, mask, value["row_filter"], tuple(value.get("entries", ())), leaf_files)
     except (KeyError, TypeError, ValueError) as error:
         raise _corrupt("schema", error) from error
 
@@ -152,7 +161,8 @@ def _column(column: Column) -> dict[str, Any]:
         "default": column.default,
         "key_position": column.key_position,
         "generated": column.generated,
-        **_comment(column.comment),
+        **_given("comment", column.comment),
+        **_given("missing", column.missing),
     }
 
 
@@ -167,12 +177,13 @@ def _to_column(value: dict[str, Any]) -> Column:
         key_position=value["key_position"],
         generated=value["generated"],
         comment=value.get("comment"),
+        missing=value.get("missing"),
     )
 
 
-def _comment(comment: str | None) -> dict[str, str]:
-    # Left out where there is none: texts from before comments were kept have no such key.
-    return {} if comment is None else {"comment": comment}
+def _given(key: str, value: object) -> dict[str, Any]:
+    # Left out where there is none: texts from before it was kept have no such key.
+    return {} if value is None or value == [] else {key: value}
 
 
 def _type(pg_type: PgType) -> dict[str, Any]:
@@ -185,6 +196,7 @@ def _type(pg_type: PgType) -> dict[str, Any]:
         "base": None if pg_type.base is None else _type(pg_type.base),
         "base_typmod": pg_type.base_typmod,
         "delimiter": pg_type.delimiter,
+        **_given("members", list(pg_type.members)),
     }
 
 
@@ -198,6 +210,7 @@ def _to_type(value: dict[str, Any]) -> PgType:
         base=None if value["base"] is None else _to_type(value["base"]),
         base_typmod=value["base_typmod"],
         delimiter=value["delimiter"],
+        members=tuple(value.get("members", ())),
     )
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 
-from ..errors import DestinationSchemaNotApplied
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema, ReplicationMask
 from ..table_state import TableState
@@ -86,21 +85,15 @@ class DestinationTableMetadata:
         return replace(self, status=SchemaStatus.APPLIED)
 
     def applying(self, snapshot_lsn: Lsn, mask: ReplicationMask) -> DestinationTableMetadata:
-        """The destination is about to be altered from here to another version. Raises as `require_applied` does."""
+        """The destination is about to be altered from here to another version; also after a change was cut short."""
+        settled = self.status is SchemaStatus.APPLIED
         return replace(
-            self.require_applied(),
+            self,
             snapshot_lsn=snapshot_lsn,
             mask=mask,
             status=SchemaStatus.APPLYING,
-            previous_snapshot_lsn=self.snapshot_lsn,
+            previous_snapshot_lsn=self.snapshot_lsn if settled else self.previous_snapshot_lsn,
         )
-
-    def require_applied(self) -> DestinationTableMetadata:
-        """This, if rows may be read and written; raises DestinationSchemaNotApplied in the middle of a change."""
-        if self.status is not SchemaStatus.APPLIED:
-            msg = f"destination table {self.destination_table_id} is being altered to the schema of {self.snapshot_lsn}"
-            raise DestinationSchemaNotApplied(msg)
-        return self
 
 
 @dataclass(frozen=True, slots=True)

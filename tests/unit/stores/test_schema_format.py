@@ -46,6 +46,13 @@ def test_a_comment_makes_no_other_schema() -> None:
     assert hash(commented) == hash(SCHEMA)
 
 
+def test_what_tells_of_a_rewrite_is_kept_and_makes_no_other_schema() -> None:
+    told = replace(SCHEMA, table=replace(SCHEMA.table, natts=4, storage=16_999))
+    assert told == SCHEMA
+    table = decode_schema(encode_schema(told)).table
+    assert (table.natts, table.storage) == (4, 16_999)
+
+
 def test_a_later_format_is_refused() -> None:
     with pytest.raises(StoreVersionError, match="format 2"):
         decode_schema(json.dumps({**json.loads(STORED), "format": 2}))
