@@ -1,77 +1,61 @@
-"""What the catalog says about tables: their `TableSchema`, any number of them in one round trip."""
+"""What the catalog says about tables: their `TableSchema`, any number of them in one query.
+
+The query is `source/describe.sql`. At the source it may also be a function, whose answers come as DDL messages.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 
 from ..errors import SourceSchemaError
 from ..schema import Column, PgType, ReplicaIdentity, TableName, TableSchema
+from .source.script import describe_query
 from .translation import translated_errors
 
-__all__ = ["table_schema", "table_schemas"]
+__all__ = ["described_tables", "table_schema", "table_schemas"]
 
-# An array type is one that its element type names as its array; `typelem` alone is also set for point, name and
-# oidvector, whose text is not an array's. Types are followed from the columns to their elements and domain bases.
-_QUERY = """
-WITH RECURSIVE tables AS (
-    SELECT c.oid, c.relname, n.nspname, c.relreplident, pg_catalog.obj_description(c.oid, 'pg_class') AS comment
-    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = ANY(%(ids)s)
-), columns AS (
-    SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated,
-           CASE WHEN a.attgenerated = '' THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END AS default_text,
-           pg_catalog.col_description(a.attrelid, a.attnum) AS comment
-    FROM tables t
-    JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
-    LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-), followed AS (
-    SELECT y.oid, CASE WHEN y.typtype = 'd' THEN y.typbasetype ELSE e.oid END AS next
-    FROM pg_catalog.pg_type y LEFT JOIN pg_catalog.pg_type e ON e.oid = y.typelem AND e.typarray = y.oid
-), reached(oid) AS (
-    SELECT atttypid FROM columns
-    UNION
-    SELECT f.next FROM reached r JOIN followed f ON f.oid = r.oid WHERE f.next IS NOT NULL
-), indexes AS (
-    -- Key columns only: INCLUDE columns stand behind them in indkey.
-    SELECT i.indrelid, i.indisprimary, i.indisreplident, i.indimmediate,
-           (i.indkey::pg_catalog.int2[])[0:i.indnkeyatts - 1] AS attnums
-    FROM pg_catalog.pg_index i JOIN tables t ON t.oid = i.indrelid
-    WHERE i.indisvalid AND (i.indisprimary OR i.indisreplident)
-)
-SELECT
-    (SELECT json_agg(json_build_object('oid', t.oid::int8, 'name', t.relname, 'schema', t.nspname, 'identity', t.relreplident,
-                'comment', t.comment))
-     FROM tables t),
-    (SELECT json_agg(json_build_object('table', attrelid::int8, 'attnum', attnum, 'name', attname, 'type', atttypid::int8,
-                'typmod', atttypmod, 'nullable', NOT attnotnull, 'default', default_text, 'generated', attgenerated <> '',
-                'comment', comment)
-            ORDER BY attnum)
-     FROM columns),
-    (SELECT json_agg(json_build_object('table', indrelid::int8, 'primary', indisprimary, 'identity', indisreplident,
-                'immediate', indimmediate, 'attnums', attnums))
-     FROM indexes),
-    (SELECT json_agg(json_build_object('oid', y.oid::int8, 'name', y.typname, 'schema', n.nspname, 'kind', y.typtype,
-                'delimiter', y.typdelim, 'base', CASE WHEN y.typtype = 'd' THEN f.next::int8 END,
-                'element', CASE WHEN y.typtype <> 'd' THEN f.next::int8 END, 'typmod', y.typtypmod))
-     FROM reached r JOIN pg_catalog.pg_type y ON y.oid = r.oid JOIN followed f ON f.oid = y.oid
-     JOIN pg_catalog.pg_namespace n ON n.oid = y.typnamespace)
-"""  # noqa: E501
+_QUERY = describe_query().replace("%", "%%").replace("$1", "%(ids)s::pg_catalog.oid[]")
+_SET_AND_TELL = """
+SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_setting('jit'),
+       pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true)
+"""
+_RESTORE = "SELECT pg_catalog.set_config('search_path', %s, true), pg_catalog.set_config('jit', %s, true)"
 
 _Record = Mapping[str, Any]
 
 
 def table_schemas(connection: psycopg.Connection[Any], table_ids: Iterable[int]) -> dict[int, TableSchema]:
     """The tables' schemas by OID; an OID that no longer exists is left out."""
-    with translated_errors("cannot read table definitions"):
+    with translated_errors("cannot read table definitions"), _settled(connection):
         row = connection.execute(_QUERY, {"ids": list(table_ids)}).fetchone()
     assert row is not None
-    tables, columns, indexes, records = (part or [] for part in row)
+    return described_tables(row[0])
+
+
+def described_tables(document: _Record) -> dict[int, TableSchema]:
+    """The tables of one answer of `describe.sql`, by OID."""
+    tables, columns, indexes, records = (document[part] or [] for part in ("tables", "columns", "indexes", "types"))
     types, by_table, indexes_of = _types(records), _grouped(columns), _grouped(indexes)
     return {table["oid"]: _schema(table, by_table[table["oid"]], indexes_of[table["oid"]], types) for table in tables}
+
+
+@contextmanager
+def _settled(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Within the block, the text of a default names functions and types by their schema, whoever asks for it.
+
+    And nothing is compiled: the estimates are far too high for it.
+    """
+    with connection.transaction():
+        before = connection.execute(_SET_AND_TELL).fetchone()
+        assert before is not None
+        yield
+        # The transaction may be somebody else's, of which this is a part.
+        connection.execute(_RESTORE, before[:2])
 
 
 def _grouped(records: Iterable[_Record]) -> dict[int, list[_Record]]:
@@ -101,10 +85,26 @@ def _types(records: Iterable[_Record]) -> dict[int, PgType]:
         record = by_oid[oid]
         return PgType(
             oid, record["name"], record["schema"], record["kind"], build(record["element"]), build(record["base"]),
-            record["typmod"] if record["base"] is not None else -1, record["delimiter"],
+            record["typmod"] if record["base"] is not None else -1, record["delimiter"], tuple(members(record)),
         )  # fmt: skip
 
+    def members(record: _Record) -> Iterator[str]:
+        for member in record["members"] or []:
+            if isinstance(member, str):
+                yield member
+                continue
+            yield f"{member['name']} {member['type']} {member['typmod']}"
+            # What its own type is made of is printed inside it.
+            yield from (f"{member['name']}.{inner}" for inner in _innermost(build(member["type"])).members)
+
     return {oid: built for oid in by_oid if (built := build(oid)) is not None}
+
+
+def _innermost(pg_type: PgType | None) -> PgType:
+    """What an array or a domain is made of in the end."""
+    assert pg_type is not None
+    inner = pg_type.element or pg_type.base
+    return pg_type if inner is None else _innermost(inner)
 
 
 def _schema(table: _Record, columns: list[_Record], indexes: list[_Record], types: Mapping[int, PgType]) -> TableSchema:
@@ -117,13 +117,16 @@ def _schema(table: _Record, columns: list[_Record], indexes: list[_Record], type
         tuple(
             Column(
                 c["name"], c["attnum"], types[c["type"]], c["typmod"], c["nullable"], c["default"],
-                positions.get(c["attnum"]), c["generated"], c["comment"],
+                positions.get(c["attnum"]), c["generated"], c["comment"], c["missing"],
             )
             for c in columns
         ),
         identity,
         _identity_attnums(identity, columns, indexes),
         table["comment"],
+        tuple(table["leaves"] or ()),
+        table.get("natts", 0),
+        table.get("storage", 0),
     )  # fmt: skip
 
 

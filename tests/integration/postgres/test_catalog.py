@@ -135,7 +135,7 @@ def test_many_tables_in_one_query_and_missing_ones_left_out(
     execute = connection.execute
     monkeypatch.setattr(connection, "execute", lambda *args, **kw: (executed.append(args), execute(*args, **kw))[1])
     schemas = table_schemas(connection, [*ids, 1])
-    assert len(executed) == 1
+    assert len([args for args in executed if "pg_attribute" in args[0]]) == 1
     assert schemas.keys() == set(ids)
     assert {s.name.name: len(s.columns) for s in schemas.values()} == {f"t{n}": 2 for n in range(20)} | {
         "nothing_in_it": 0
@@ -146,3 +146,79 @@ def test_many_tables_in_one_query_and_missing_ones_left_out(
 def test_a_missing_table_is_named(connection: Connection) -> None:
     with pytest.raises(SourceSchemaError, match=r"table public\.nosuch does not exist"):
         table_schema(connection, name("nosuch"))
+
+
+def test_what_rows_older_than_a_column_show(connection: Connection) -> None:
+    connection.execute("""
+        CREATE TABLE t (a int); INSERT INTO t VALUES (1);
+        ALTER TABLE t ADD b int DEFAULT 7, ADD c text DEFAULT 'x, "y"', ADD d int[] DEFAULT '{1,2}', ADD e int,
+            ADD f box DEFAULT '(1,1),(0,0)';
+        ALTER TABLE t ALTER b SET DEFAULT 8;
+    """)
+    columns = table_schema(connection, name("t")).columns
+    assert [(c.name, c.missing) for c in columns] == [
+        ("a", None), ("b", "7"), ("c", 'x, "y"'), ("d", "{1,2}"), ("e", None), ("f", "(1,1),(0,0)"),
+    ]  # fmt: skip
+    connection.execute("VACUUM FULL t")
+    assert [c.missing for c in table_schema(connection, name("t")).columns] == [None] * 6
+
+
+def test_columns_that_are_gone_and_rows_written_anew_leave_a_trace(connection: Connection) -> None:
+    connection.execute("CREATE TABLE t (a int, b int); ALTER TABLE t DROP b")
+    before = table_schema(connection, name("t"))
+    assert before.natts == 2
+    connection.execute("ALTER TABLE t ADD c int DEFAULT 1")
+    altered = table_schema(connection, name("t"))
+    assert (altered.natts, altered.storage) == (3, before.storage)
+    connection.execute("ALTER TABLE t ADD d float8 DEFAULT random()")
+    assert table_schema(connection, name("t")).storage not in (0, before.storage)
+
+
+def test_members_of_enums_and_composites(connection: Connection) -> None:
+    connection.execute("""
+        CREATE TYPE mood AS ENUM ('sad', 'ok'); ALTER TYPE mood ADD VALUE 'so so' BEFORE 'ok';
+        CREATE DOMAIN feeling AS mood; CREATE TYPE pair AS (x numeric(5,1), gone int, m feeling[]);
+        ALTER TYPE pair DROP ATTRIBUTE gone; CREATE TABLE other (p pair);
+        CREATE TABLE t (m mood[], p pair, o other, i int, r int4range);
+    """)
+    types = [column.type for column in table_schema(connection, name("t")).columns]
+    feelings = types[1].members[1].split(" ")[1]
+    pair = (f"x 1700 {(5 << 16 | 1) + 4}", f"m {feelings} -1", "m.sad", "m.so so", "m.ok")
+    assert types[0].element is not None
+    assert (types[0].members, types[0].element.members) == ((), ("sad", "so so", "ok"))
+    assert types[1].members == pair
+    assert types[2].members == (f"p {types[1].oid} -1", *(f"p.{member}" for member in pair))
+    assert (types[3].members, types[4].members) == ((), ())
+
+
+def test_leaves_of_a_partitioned_table(connection: Connection) -> None:
+    connection.execute("""
+        CREATE TABLE p (a int) PARTITION BY RANGE (a); CREATE TABLE empty (a int) PARTITION BY RANGE (a);
+        CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (a);
+        CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20);
+        CREATE TABLE p11 PARTITION OF p1 FOR VALUES FROM (0) TO (5);
+        CREATE TABLE p3 PARTITION OF p FOR VALUES FROM (20) TO (30) PARTITION BY RANGE (a);
+        CREATE TABLE parent (a int); CREATE TABLE child () INHERITS (parent);
+    """)
+    schemas = {
+        table: table_schema(connection, name(table)) for table in ("p", "p1", "p2", "p11", "p3", "empty", "parent")
+    }
+    first, second = schemas["p2"].id, schemas["p11"].id
+    assert {table: schema.leaves for table, schema in schemas.items()} == {
+        "p": (first, second), "p1": (second,), "p2": (), "p11": (), "p3": (), "empty": (), "parent": (),
+    }  # fmt: skip
+
+
+def test_defaults_are_qualified_and_the_sessions_settings_stay(connection: Connection) -> None:
+    connection.execute("""
+        CREATE SCHEMA other; SET search_path = other, public; SET jit = on;
+        CREATE TABLE t (id serial, v text DEFAULT lower('X'));
+    """)
+    expected = ["nextval('other.t_id_seq'::regclass)", "lower('X'::text)"]
+    odd = TableName("other", "t")
+    assert [c.default for c in table_schema(connection, odd).columns] == expected
+    with connection.transaction():
+        assert [c.default for c in table_schema(connection, odd).columns] == expected
+        assert connection.execute("SHOW search_path").fetchone() == ("other, public",)
+        assert connection.execute("SHOW jit").fetchone() == ("on",)
+    assert connection.execute("SHOW search_path").fetchone() == ("other, public",)

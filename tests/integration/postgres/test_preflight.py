@@ -13,6 +13,7 @@ from headrace.config.connection import PgConnectionConfig
 from headrace.postgres.connection import connect, parse_conninfo
 from headrace.postgres.preflight import ALL_CHECKS, Finding, Severity, Target, run_checks
 from headrace.postgres.preflight.contract import SourceCheck
+from headrace.postgres.source import install
 from headrace.postgres.version import ServerVersion
 from headrace.testing import PostgresServer
 
@@ -21,14 +22,16 @@ pytestmark = pytest.mark.matrix
 Connection = psycopg.Connection[Any]
 UNLIMITED_WAL = "max_slot_wal_keep_size"  # Postgres's default, and a finding on every server that keeps it
 
+NOT_INSTALLED = "schema changes"  # until a pipeline has been started
+
 
 @pytest.fixture
 def find(connection: Connection, conninfo: str) -> Callable[..., list[Finding]]:
-    """The findings for publication p, without the one that every default server has."""
+    """The findings for publication p, without those that every default server and new database has."""
 
     def run(publication: str = "p") -> list[Finding]:
         found = run_checks(connection, Target(parse_conninfo(conninfo), publication))
-        return [finding for finding in found if finding.check != UNLIMITED_WAL]
+        return [finding for finding in found if finding.check not in (UNLIMITED_WAL, NOT_INSTALLED)]
 
     return run
 
@@ -173,7 +176,7 @@ def test_a_check_that_raises_stops_no_other(connection: Connection, conninfo: st
 
 def test_every_check_has_a_name_of_its_own() -> None:
     names = [check.name for check in ALL_CHECKS]
-    assert len(set(names)) == len(names) == 17
+    assert len(set(names)) == len(names) == 18
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +202,7 @@ def test_server_settings(misfit: PgConnectionConfig) -> None:
     with connect(misfit, "test") as session:
         major = ServerVersion.of(session).major
         found = {f.check: f for f in run_checks(session, Target(misfit, "p"))}
-    expected = {"wal_level", "direct connection", "replication slots", "walsenders", "max_slot_wal_keep_size"}
+    expected = {"wal_level", "direct connection", "replication slots", "walsenders", UNLIMITED_WAL, NOT_INSTALLED}
     if major >= 18:
         expected.add("idle_replication_slot_timeout")
         assert "120 s" in found["idle_replication_slot_timeout"].message
@@ -222,3 +225,36 @@ def test_versions_outside_the_supported_ones(major: int, severity: Severity, con
     (finding,) = check.run(Session(), Target(parse_conninfo(conninfo), "p"))  # type: ignore[arg-type]
     assert finding.severity is severity
     assert "14 to 18" in finding.message
+
+
+def test_how_schema_changes_will_be_seen(postgres: PostgresServer, connection: Connection, conninfo: str) -> None:
+    connection.execute("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t")
+    role = f"reader_{connection.info.dbname}"
+    connection.execute(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'x'; GRANT SELECT ON t TO {role}")
+    target = Target(parse_conninfo(conninfo), "p")
+
+    def found(session: Connection) -> list[Finding]:
+        return [finding for finding in run_checks(session, target) if finding.check == NOT_INSTALLED]
+
+    try:
+        info = postgres.conninfo(connection.info.dbname, user=role, password="x")
+        with psycopg.connect(info, autocommit=True) as reader:
+            (superuser,), (other,) = found(connection), found(reader)
+            assert (superuser.severity, other.severity) == (Severity.INFO, Severity.WARNING)
+            assert "a start installs it" in superuser.message
+            assert "not seen: resync the table after such a change" in other.message
+            assert "headrace source sql | psql" in other.remedy
+            install(connection)
+            assert found(connection) == found(reader) == []
+            connection.execute("ALTER EVENT TRIGGER headrace_sql_drop DISABLE")
+            assert found(reader) == [other]
+            install(connection)
+            connection.execute(
+                "CREATE OR REPLACE FUNCTION headrace.version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 0'"
+            )
+            (superuser,), (other,) = found(connection), found(reader)
+            assert "version 0" in superuser.message
+            assert "version 0" in other.message
+            assert (superuser.severity, other.severity) == (Severity.INFO, Severity.WARNING)
+    finally:
+        connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

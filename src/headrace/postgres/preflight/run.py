@@ -12,6 +12,7 @@ from ..translation import translate
 from .access import pooler, replication_privilege, select_privilege
 from .contract import Check, Finding, Severity, Target
 from .publication import publication_exists, publication_tables, unpublishable_tables
+from .schema_changes import schema_changes
 from .server import encoding, free_slots, free_walsenders, idle_slot_timeout, server_version, slot_wal_limit, wal_level
 from .tables import generated_columns, keyless_tables, omitted_key_columns, replica_identity
 
@@ -35,6 +36,7 @@ ALL_CHECKS: tuple[Check, ...] = (
     keyless_tables,
     omitted_key_columns,
     generated_columns,
+    schema_changes,
 )
 
 

@@ -1,0 +1,30 @@
+"""Settings of what Headrace puts into the source database."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from pydantic import Field
+
+from .section import Section
+
+__all__ = ["SourceInstall", "SourceSection"]
+
+
+class SourceInstall(str, Enum):
+    """Whether a start puts into the source what tells of DDL."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class SourceSection(Section):
+    """What a pipeline puts into the source database."""
+
+    install: SourceInstall = Field(
+        default=SourceInstall.AUTO,
+        description="Functions and event triggers in a schema `headrace`, which tell of schema changes as they happen. "
+        "auto: put them there at the start if the role may, else go without and say so in the log; always: fail if it "
+        "may not; never: use what is there, change nothing. Default auto: superusers have it, others need no rights.",
+    )
