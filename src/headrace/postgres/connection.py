@@ -96,5 +96,6 @@ def _open(
     ours = " ".join(f"-c {key}={value}" for key, value in settings.items() if key != "client_encoding")
     # The server takes the last value of a setting: ours win over the user's own `options`.
     parameters["options"] = f"{parameters.get('options', '')} {ours}".strip()
-    with translated_errors():
+    where = f"{config.host}:{config.port}, database {config.name}, as {config.username}"
+    with translated_errors(f"cannot connect to Postgres at {where}"):
         return psycopg.Connection.connect(autocommit=True, row_factory=tuple_row, **parameters)

@@ -14,20 +14,73 @@ from .catalog import table_schemas
 from .translation import translated_errors
 from .version import ServerVersion
 
-__all__ = ["Publication", "publication_exists", "published_tables", "read_publication"]
+__all__ = [
+    "Publication",
+    "PublishedTable",
+    "publication_exists",
+    "publication_outline",
+    "published_tables",
+    "read_publication",
+]
 
 _SCHEMAS = """ARRAY(
     SELECT n.nspname::text FROM pg_catalog.pg_publication_namespace pn
     JOIN pg_catalog.pg_namespace n ON n.oid = pn.pnnspid WHERE pn.pnpubid = p.oid ORDER BY 1)"""
 
-# The view resolves FOR ALL TABLES, IN SCHEMA, and partitions: leaves, or the root under publish_via_partition_root.
 _TABLES = """
-SELECT c.oid, {attnames}, {rowfilter}
-FROM pg_catalog.pg_publication_tables pt
+SELECT c.oid::int8, {attnames}, {rowfilter},
+    ARRAY(
+        SELECT p.oid::int8 UNION ALL SELECT p.xmin::text::int8
+        UNION ALL SELECT pr.oid::int8 FROM pg_catalog.pg_publication_rel pr
+            WHERE pr.prpubid = p.oid AND pr.prrelid = c.oid
+        UNION ALL SELECT pr.oid::int8
+            FROM pg_catalog.pg_partition_ancestors(CASE WHEN c.relispartition THEN c.oid END) a
+            JOIN pg_catalog.pg_publication_rel pr ON pr.prrelid = a.relid
+            WHERE pr.prpubid = p.oid AND a.relid <> c.oid
+        UNION ALL SELECT i.xmin::text::int8
+            FROM pg_catalog.pg_partition_ancestors(CASE WHEN c.relispartition AND NOT p.puballtables THEN c.oid END) a
+            JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.relid
+        {schema_entries}
+        ORDER BY 1),
+    CASE WHEN c.relkind = 'p' THEN ARRAY(
+        SELECT ARRAY[t.relid::oid::int8, COALESCE(pg_catalog.pg_relation_filenode(t.relid), t.relid::oid)::int8 + (
+            SELECT COALESCE(sum(i.xmin::text::int8)::int8 %% 2147483648 << 32, 0)
+            FROM pg_catalog.pg_partition_ancestors(t.relid) a JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.relid)]
+        FROM pg_catalog.pg_partition_tree(c.oid) t WHERE t.isleaf AND t.level > 0 ORDER BY t.relid::oid) END,
+    ARRAY(SELECT a.attnum::int4 FROM pg_catalog.pg_attribute a
+          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY 1)
+{published} ORDER BY n.nspname, c.relname
+"""
+
+# The view resolves FOR ALL TABLES, IN SCHEMA, and partitions: leaves, or the root under publish_via_partition_root.
+_ALL = """FROM pg_catalog.pg_publication_tables pt
+JOIN pg_catalog.pg_publication p ON p.pubname = pt.pubname
 JOIN pg_catalog.pg_namespace n ON n.nspname = pt.schemaname
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = pt.tablename
-WHERE pt.pubname = %s AND pt.schemaname <> %s ORDER BY pt.schemaname, pt.tablename
-"""
+WHERE p.pubname = %(name)s AND n.nspname <> %(own)s"""
+
+# The view opens every table of the publication. Whoever holds a lock on one must not wait for another, or a command
+# that alters both is caught in a deadlock with us. So for a single table it is done by hand.
+_ONE = """FROM pg_catalog.pg_publication p
+JOIN pg_catalog.pg_class c ON c.oid = %(table)s
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+WHERE p.pubname = %(name)s AND n.nspname <> %(own)s AND (p.puballtables OR EXISTS (
+    SELECT 1 FROM (SELECT c.oid UNION SELECT a.relid::oid FROM pg_catalog.pg_partition_ancestors(c.oid) a) AS t(oid)
+    WHERE EXISTS (SELECT 1 FROM pg_catalog.pg_publication_rel pr WHERE pr.prpubid = p.oid AND pr.prrelid = t.oid)
+    {in_schema}))"""
+
+_IN_SCHEMA = """OR EXISTS (SELECT 1 FROM pg_catalog.pg_publication_namespace pn
+        JOIN pg_catalog.pg_class k ON k.relnamespace = pn.pnnspid WHERE pn.pnpubid = p.oid AND k.oid = t.oid)"""
+
+_ATTNAMES = """ARRAY(
+    SELECT a.attname::text FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND CASE
+        WHEN r.prattrs IS NULL THEN a.attgenerated = '' {or_generated} ELSE a.attnum = ANY(r.prattrs) END
+    ORDER BY a.attnum)"""
+
+_SCHEMA_ENTRIES = """UNION ALL SELECT pn.oid::int8 FROM pg_catalog.pg_publication_namespace pn
+            WHERE pn.pnpubid = p.oid AND pn.pnnspid = c.relnamespace"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +123,74 @@ def read_publication(connection: psycopg.Connection[Any], name: str) -> Publicat
     )
 
 
-def published_tables(connection: psycopg.Connection[Any], name: str) -> tuple[ReplicatedTableSchema, ...]:
-    """The tables as the publication shows them, by name. Raises PublicationNotFound; may be empty.
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """What the publication says of one table, by OID. Cheap to read, to see whether anything changed."""
+
+    id: int
+    attnames: tuple[str, ...] | None
+    """The columns sent; None before Postgres 15, which sends all."""
+    row_filter: str | None
+    entries: tuple[int, ...]
+    leaf_files: tuple[tuple[int, int], ...]
+    attnums: tuple[int, ...]
+    """Of all its columns: a column that is dropped and added again with the same name has another."""
+
+
+def publication_outline(
+    connection: psycopg.Connection[Any], name: str, table_id: int | None = None
+) -> tuple[PublishedTable, ...]:
+    """The publication's tables, by name, or only one of them. Raises PublicationNotFound; may be empty.
 
     What lies in our own schema is left out: a store there writes after every batch, and would be fed its own writes.
     """
-    version = ServerVersion.of(connection)
-    query = _TABLES.format(
-        attnames="pt.attnames::text[]" if version.column_lists else "NULL::text[]",
-        rowfilter="pt.rowfilter" if version.row_filters else "NULL::text",
-    )
+    query = _query(ServerVersion.of(connection), one=table_id is not None)
     with translated_errors("cannot read the publication's tables"):
-        rows = connection.execute(query, (name, OWN_SCHEMA)).fetchall()
+        rows = connection.execute(query, {"name": name, "own": OWN_SCHEMA, "table": table_id}).fetchall()
     if not rows:
         read_publication(connection, name)
-    schemas = table_schemas(connection, [oid for oid, _, _ in rows])
-    # A table dropped between the two queries is no longer published.
     return tuple(
-        ReplicatedTableSchema(schemas[oid], _mask(schemas[oid], attnames, version), row_filter)
-        for oid, attnames, row_filter in rows
-        if oid in schemas
+        PublishedTable(
+            oid, None if attnames is None else tuple(attnames), row_filter, tuple(entries),
+            tuple((leaf, number) for leaf, number in leaf_files or ()), tuple(attnums),
+        )
+        for oid, attnames, row_filter, entries, leaf_files, attnums in rows
+    )  # fmt: skip
+
+
+def _query(version: ServerVersion, *, one: bool) -> str:
+    attnames, row_filter, published = "pt.attnames::text[]", "pt.rowfilter", _ALL
+    if one:
+        generated = "OR (a.attgenerated = 's' AND p.pubgencols = 's')" if version.publish_generated_columns else ""
+        attnames, row_filter = _ATTNAMES.format(or_generated=generated), "pg_catalog.pg_get_expr(r.prqual, r.prrelid)"
+        published = _ONE.format(in_schema=_IN_SCHEMA if version.tables_in_schema else "")
+    return _TABLES.format(
+        attnames=attnames if version.column_lists else "NULL::text[]",
+        rowfilter=row_filter if version.row_filters else "NULL::text",
+        schema_entries=_SCHEMA_ENTRIES if version.tables_in_schema else "",
+        published=published,
     )
 
 
-def _mask(schema: TableSchema, attnames: list[str] | None, version: ServerVersion) -> ReplicationMask:
+def published_tables(
+    connection: psycopg.Connection[Any], name: str, table_id: int | None = None
+) -> tuple[ReplicatedTableSchema, ...]:
+    """The tables as the publication shows them, with their columns, by name; as `publication_outline`."""
+    version = ServerVersion.of(connection)
+    outline = publication_outline(connection, name, table_id)
+    schemas = table_schemas(connection, [table.id for table in outline])
+    # A table dropped between the two queries is no longer published.
+    return tuple(
+        ReplicatedTableSchema(
+            schemas[table.id], _mask(schemas[table.id], table.attnames, version), table.row_filter, table.entries,
+            table.leaf_files,
+        )
+        for table in outline
+        if table.id in schemas
+    )  # fmt: skip
+
+
+def _mask(schema: TableSchema, attnames: tuple[str, ...] | None, version: ServerVersion) -> ReplicationMask:
     listed = None if attnames is None else frozenset(attnames)
     return ReplicationMask(
         frozenset(

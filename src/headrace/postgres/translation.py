@@ -37,13 +37,24 @@ _REFUSALS: tuple[tuple[str, type[SourceError]], ...] = (
     (r"shutting down", SourceShutdown),
 )
 _POOLER = "a connection pooler answered: connect to the server's own host and port"
+# psycopg resolves by itself; libpq does for what psycopg leaves to it.
+_UNRESOLVED = r"failed to resolve host|could not translate host name"
+_DATABASE = "check the name of the database, or create it"
+_SPELLING = "check how the host is spelled, and that this machine can resolve its name"
 
 
 def translate(error: psycopg.Error, doing: str | None = None) -> SourceError:
     """The headrace error that `error` means; `doing` names what was tried ("cannot …")."""
     kind = error_for_sqlstate(error.sqlstate) if error.sqlstate else _kind_without_sqlstate(error)
-    hint = _POOLER if kind is SourceUnsupported and error.sqlstate is None else None
+    hint = _hint_without_sqlstate(kind, str(error)) if error.sqlstate is None else None
     return kind(doing or _message(kind), sqlstate=error.sqlstate, detail=_detail(error, kind), hint=hint)
+
+
+def _hint_without_sqlstate(kind: type[SourceError], text: str) -> str | None:
+    """More than the kind of error knows, for a connection that did not come about."""
+    if kind is SourceConnectionFailed and re.search(_UNRESOLVED, text):
+        return _SPELLING
+    return {SourceUnsupported: _POOLER, SourceSchemaError: _DATABASE}.get(kind)
 
 
 def _message(kind: type[SourceError]) -> str:

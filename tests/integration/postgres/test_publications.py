@@ -16,7 +16,11 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 
 def tables(connection: Connection, publication: str = "p") -> dict[str, list[str]]:
-    return {str(t.table.name): [c.name for c in t.columns] for t in published_tables(connection, publication)}
+    """All tables by name, with their columns; each is the same when it is read alone."""
+    published = published_tables(connection, publication)
+    for table in published:
+        assert published_tables(connection, publication, table.table.id) == (table,)
+    return {str(t.table.name): [c.name for c in t.columns] for t in published}
 
 
 def test_settings_and_tables(connection: Connection) -> None:
@@ -117,3 +121,13 @@ def test_generated_columns_are_sent_only_where_asked_for(connection: Connection)
         connection.execute("ALTER PUBLICATION p SET (publish_generated_columns = stored)")
         assert tables(connection) == {"public.t": ["id", "g"]}
     assert read_publication(connection, "p").generated_columns is can
+
+
+def test_one_table_is_read_while_another_is_locked(connection: Connection, conninfo: str) -> None:
+    connection.execute("CREATE TABLE a (id int); CREATE TABLE b (id int); CREATE PUBLICATION p FOR TABLE a, b")
+    a, _ = published_tables(connection, "p")
+    with psycopg.connect(conninfo) as other:
+        other.execute("LOCK TABLE b IN ACCESS EXCLUSIVE MODE")
+        connection.execute("SET lock_timeout = '1s'")
+        assert published_tables(connection, "p", a.table.id) == (a,)
+    assert published_tables(connection, "p", 1) == ()

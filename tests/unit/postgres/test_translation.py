@@ -57,6 +57,20 @@ def test_by_sqlstate(original: type[psycopg.Error], kind: type[errors.SourceErro
     assert error.message == "cannot do this"
 
 
+@pytest.mark.parametrize(
+    "said", ["failed to resolve host 'db.invalid': [Errno -2]", 'could not translate host name "db" to address']
+)
+def test_a_host_that_nobody_knows_is_perhaps_misspelt(said: str) -> None:
+    error = translate(psycopg.OperationalError(said))
+    assert type(error) is errors.SourceConnectionFailed
+    assert "spelled" in error.hint
+
+
+def test_a_database_that_is_not_there_is_no_table() -> None:
+    error = translate(psycopg.OperationalError('connection failed: FATAL:  database "shop" does not exist'))
+    assert error.hint == "check the name of the database, or create it"
+
+
 def test_a_pooler_that_refuses_our_settings_is_named() -> None:
     error = translate(psycopg.OperationalError("connection failed: FATAL:  unsupported startup parameter: options"))
     assert "pooler" in error.hint
