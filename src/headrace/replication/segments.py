@@ -6,9 +6,11 @@ Until then they lie in staging, where a crash leaves them without meaning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from struct import Struct
 
@@ -16,7 +18,8 @@ import numpy as np
 
 from ..errors import ProtocolError
 from ..lsn import Lsn
-from ..spool import SegmentIndex, Spool, SpoolPosition, TableIndex
+from ..schema import DDL_PREFIX
+from ..spool import SegmentIndex, Spool, SpoolPosition, TableIndex, relation_digest
 from ..spool.name import IdleMark, SegmentName
 from .chunk import Kind, Piece
 
@@ -29,6 +32,9 @@ Persist = Callable[[Callable[[], object]], None]
 """Runs an action that touches the spool's place. An action that failed may be run again."""
 
 _TRUNCATE = Struct(">cIB")
+
+_PREFIX_AT = 10
+"""Where the prefix of a logical message begins: behind kind, flags and LSN."""
 
 
 def at_once(action: Callable[[], object]) -> None:
@@ -157,14 +163,26 @@ class SegmentWriter:
 def _index(pieces: Sequence[Piece], first_ordinal: int) -> SegmentIndex:
     kinds = np.concatenate([piece.kinds for piece in pieces])
     relations = np.concatenate([piece.relations for piece in pieces])
-    announced = _counts(relations[kinds == Kind.RELATION])
     rows = _counts(relations[(relations != 0) & (kinds != Kind.RELATION)])
-    truncated = [oid for piece in pieces for message in piece.messages(Kind.TRUNCATE) for oid in _truncated(message)]
+    announced = _announced(pieces)
+    truncated = Counter(
+        oid for piece in pieces for message in piece.messages(Kind.TRUNCATE) for oid in _truncated(message)
+    )
+    ddl = Counter(oid for piece in pieces for message in piece.messages(Kind.MESSAGE) for oid in _described(message))
     tables = {
-        oid: TableIndex(rows.get(oid, 0), truncated.count(oid), announced.get(oid, 0))
-        for oid in sorted({*announced, *rows, *truncated})
+        oid: TableIndex(rows.get(oid, 0), truncated[oid], announced.get(oid, ()), ddl[oid])
+        for oid in sorted({*announced, *rows, *truncated, *ddl})
     }
     return SegmentIndex(tables, int(np.count_nonzero(kinds == Kind.MESSAGE)), first_ordinal)
+
+
+def _announced(pieces: Sequence[Piece]) -> dict[int, tuple[str, ...]]:
+    """Digests of the Relation messages per table, in order, repetitions left out."""
+    found: dict[int, list[str]] = {}
+    for piece in pieces:
+        for message in piece.messages(Kind.RELATION):
+            found.setdefault(int.from_bytes(message[1:5], "big"), []).append(relation_digest(message))
+    return {oid: tuple(digest for digest, _ in groupby(digests)) for oid, digests in found.items()}
 
 
 def _counts(oids: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> dict[int, int]:
@@ -175,3 +193,12 @@ def _counts(oids: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> dict[int, int]
 def _truncated(message: bytes) -> list[int]:
     _, count, _ = _TRUNCATE.unpack_from(message)
     return [int(oid) for oid in np.frombuffer(message, dtype=">u4", count=count, offset=_TRUNCATE.size)]
+
+
+def _described(message: bytes) -> Iterator[int]:
+    """The table that a message of our event trigger is about. Anybody may emit messages: a strange one is nobody's."""
+    prefix = DDL_PREFIX.encode()
+    if message.startswith(prefix, _PREFIX_AT):
+        oid = message[_PREFIX_AT + len(prefix) : message.find(b"\0", _PREFIX_AT)]
+        if oid.isdigit():
+            yield int(oid)

@@ -7,6 +7,7 @@ earlier part.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +21,20 @@ import pyarrow as pa
 from ..errors import SpoolCorrupt
 from ..pgoutput.batch import PADDING, MessageBatch
 
-__all__ = ["SegmentIndex", "TableIndex", "plain_array", "plain_values", "read_index", "read_segment", "write_segment"]
+__all__ = [
+    "SegmentIndex",
+    "TableIndex",
+    "plain_array",
+    "plain_values",
+    "read_index",
+    "read_segment",
+    "relation_digest",
+    "write_segment",
+]
 
 _Number = TypeVar("_Number", np.uint32, np.uint64)
 
-FORMAT = b"1"
+FORMAT = b"2"
 _FORMAT_KEY = b"headrace.format"
 _INDEX_KEY = b"headrace.index"
 _FIELDS = [pa.field("lsn", pa.uint64(), nullable=False), pa.field("message", pa.binary(), nullable=False)]
@@ -36,7 +46,10 @@ class TableIndex:
 
     rows: int = 0
     truncates: int = 0
-    relations: int = 0
+    relations: tuple[str, ...] = ()
+    """Digests of its Relation messages, in order: a reader sees without reading whether its columns changed."""
+    ddl: int = 0
+    """Messages of our event trigger about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +61,7 @@ class SegmentIndex:
     first_ordinal: int = 0
 
     def encode(self) -> bytes:
-        tables = {str(oid): [table.rows, table.truncates, table.relations] for oid, table in self.tables.items()}
+        tables = {str(oid): [t.rows, t.truncates, t.relations, t.ddl] for oid, t in self.tables.items()}
         return json.dumps(
             {"tables": tables, "logical_messages": self.logical_messages, "first_ordinal": self.first_ordinal}
         ).encode()
@@ -56,8 +69,16 @@ class SegmentIndex:
     @classmethod
     def decode(cls, text: bytes) -> SegmentIndex:
         value = json.loads(text)
-        tables = {int(oid): TableIndex(*counts) for oid, counts in value["tables"].items()}
+        tables = {
+            int(oid): TableIndex(rows, truncates, tuple(relations), ddl)
+            for oid, (rows, truncates, relations, ddl) in value["tables"].items()
+        }
         return cls(tables, value["logical_messages"], value["first_ordinal"])
+
+
+def relation_digest(message: bytes) -> str:
+    """Tells Relation messages apart in `TableIndex.relations`."""
+    return hashlib.blake2b(message, digest_size=8).hexdigest()
 
 
 def write_segment(

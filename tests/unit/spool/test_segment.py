@@ -10,7 +10,9 @@ from headrace.errors import SpoolCorrupt
 from headrace.pgoutput.batch import PADDING
 from headrace.spool.segment import SegmentIndex, TableIndex, read_index, read_segment, write_segment
 
-INDEX = SegmentIndex({16384: TableIndex(2, 1, 1), 16390: TableIndex(0, 0, 1)}, logical_messages=3, first_ordinal=7)
+INDEX = SegmentIndex(
+    {16384: TableIndex(2, 1, ("0a", "1b"), 3), 16390: TableIndex(0, 0, ("2c",))}, logical_messages=3, first_ordinal=7
+)
 MESSAGES = [b"Bxxx", b"", b"I" + bytes(300), b"C"]
 
 
