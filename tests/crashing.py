@@ -28,9 +28,9 @@ from headrace.schema import TableName
 from headrace.stores import SqliteStore
 from headrace.testing.durable_destination import DurableDestination
 from headrace.testing.faulty_destination import FaultyDestination
-from pipelining import Piped, pipeline_config, wait_equal
+from pipelining import PATIENCE_S, Piped, pipeline_config, wait_equal
 
-__all__ = ["SOURCE", "TABLES", "Changes", "Crash", "Scene"]
+__all__ = ["SOURCE", "TABLES", "Changes", "Crash", "CrashedLife", "Scene"]
 
 Connection = psycopg.Connection[Any]
 _Result = TypeVar("_Result")
@@ -97,7 +97,7 @@ class Changes(threading.Thread):
 
     def stop(self) -> None:
         self._stop_asked.set()
-        self.join(60)
+        self.join(PATIENCE_S)
         assert self.error is None
 
     def _transaction(self, connection: Connection) -> None:
@@ -185,17 +185,17 @@ class _Guarded:
         return call
 
 
-class _Life:
+class CrashedLife:
     """One pipeline, from its start to its crash."""
 
-    def __init__(self, config: PipelineConfig, root: Path, spark: Any) -> None:
+    def __init__(self, config: PipelineConfig, root: Path, spark: Any, destination: Any = None) -> None:
         self.crashed = threading.Event()
         self.failing: str | None = None
         """A method of the destination that raises, once."""
         self._armed: tuple[str, int] | None = None
         self._lock = threading.Lock()
         self.store = SqliteStore(config.store_path, config.id)
-        self.destination = DurableDestination(root / "destination.db", lambda *_: self._check())
+        self.destination = destination or DurableDestination(root / "destination.db", lambda *_: self._check())
         guarded = Around(FaultyDestination(self.destination, self._fail), self._surround)
         store: Any = _Guarded(self.store, self._check)
         self.pipeline = Pipeline(config, store, guarded, spark=spark)
@@ -254,7 +254,7 @@ class Scene:
         connection.execute(SOURCE)
         self._oracle = Oracle(connection)
         self.changes = Changes(conninfo, 1, whole_rows="initial_copy" in settings)
-        self.life: _Life | None = None
+        self.life: CrashedLife | None = None
 
     def __enter__(self) -> Scene:
         self.changes.start()
@@ -264,10 +264,10 @@ class Scene:
         self._bury()
         self.changes.stop()
 
-    def start(self) -> _Life:
+    def start(self) -> CrashedLife:
         """A new life; what the last one left is all it has."""
         assert self.life is None
-        self.life = life = _Life(self._config, self._root, self._spark)
+        self.life = life = CrashedLife(self._config, self._root, self._spark)
         set_hook(life.reached)
         return life
 
@@ -275,7 +275,7 @@ class Scene:
         """Wait for the crash at a point that was armed, and take the dead pipeline away."""
         assert self.life is not None
         piped = Piped(self.life.pipeline)
-        assert self.life.crashed.wait(60), f"{point} was never reached: {piped.status}"
+        assert self.life.crashed.wait(PATIENCE_S), f"{point} was never reached: {piped.status}"
         self._bury()
 
     def converge(self) -> int:
@@ -294,7 +294,7 @@ class Scene:
     def _bury(self) -> None:
         life, self.life = self.life, None
         if life is not None:
-            assert life.pipeline.stop(60)
+            assert life.pipeline.stop(PATIENCE_S)
             set_hook(None)
             life.destination.shutdown()
             life.store.close()

@@ -20,6 +20,8 @@ from headrace.table_state import State
 from headrace.testing.canonical import canonical, canonical_text
 
 PUBLICATION = "pub"
+# Beside other runs, and on any machine: only what fails waits this long.
+PATIENCE_S = 180.0
 
 
 def pipeline_config(conninfo: str, root: Path, **settings: Any) -> PipelineConfig:
@@ -50,7 +52,7 @@ class Piped:
     def status(self) -> PipelineStatus:
         return self.pipeline.status
 
-    def until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
+    def until(self, condition: Callable[[], bool], timeout: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + timeout
         while not condition():
             ended = self.pipeline.wait(0.02)
@@ -60,7 +62,7 @@ class Piped:
     def states(self) -> dict[str, State]:
         return {name: table.state.state for name, table in self.status.tables.items()}
 
-    def until_ready(self, *tables: str, timeout: float = 60) -> None:
+    def until_ready(self, *tables: str, timeout: float = PATIENCE_S) -> None:
         """All tables, or those named as schema.table, are Ready."""
 
         def ready() -> bool:
@@ -70,7 +72,7 @@ class Piped:
 
         self.until(ready, timeout)
 
-    def until_applied(self, connection: psycopg.Connection[Any], timeout: float = 60) -> None:
+    def until_applied(self, connection: psycopg.Connection[Any], timeout: float = PATIENCE_S) -> None:
         """Everything committed before now is durable for every table: a message sent now has come through."""
         row = connection.execute("SELECT pg_logical_emit_message(true, 'tests', 'marker')::text").fetchone()
         assert row is not None
@@ -89,7 +91,7 @@ def piped(config: PipelineConfig, store: PipelineStore, destination: Destination
     with Pipeline(config, store, destination, spark=spark) as pipeline:
         pipeline.start()
         yield Piped(pipeline)
-    pipeline.wait(60)
+    pipeline.wait(PATIENCE_S)
 
 
 def source_rows(connection: psycopg.Connection[Any], table: str) -> list[str]:
@@ -117,7 +119,7 @@ def assert_equal_tables(connection: psycopg.Connection[Any], destination: Any, *
 
 
 def wait_equal(
-    running: Piped, connection: psycopg.Connection[Any], destination: Any, *tables: str, timeout: float = 60
+    running: Piped, connection: psycopg.Connection[Any], destination: Any, *tables: str, timeout: float = PATIENCE_S
 ) -> None:
     """Wait until everything was applied, then compare."""
     running.until_applied(connection, timeout)

@@ -66,12 +66,18 @@ class Handoff:
             return changes.filter(pa.array(~gone))
         return _halves(changes, seen_new, seen_old).filter(pa.array(~(seen_new & seen_old)))
 
-    def truncate_due(self, xid: int) -> bool:
-        """Whether a TRUNCATE is not in the copy. Raises KeyRangesOvertaken if only some ranges have it."""
+    def may_be_due(self, xids: npt.NDArray[np.uint32]) -> _Mask:
+        """Which transactions some range has not seen."""
+        seen = [part.snapshot.visible(xids) for part in self.ranges]
+        mask: _Mask = ~np.logical_and.reduce(seen)
+        return mask
+
+    def statement_due(self, xid: int) -> bool:
+        """Whether a TRUNCATE or DDL is not in the copy. Raises KeyRangesOvertaken if only some ranges have it."""
         one = np.array([xid], dtype=np.uint32)
         seen = {bool(part.snapshot.visible(one)[0]) for part in self.ranges}
         if len(seen) > 1:
-            msg = "the table was truncated between the copies of two of its ranges"
+            msg = "the table was truncated or altered between the copies of two of its ranges"
             raise KeyRangesOvertaken(msg)
         return not seen.pop()
 

@@ -15,17 +15,15 @@ from functools import partial
 
 import structlog
 
-from ..destinations.batch import TableBatch
-from ..destinations.contract import Durability
-from ..errors import HeadraceError, RetryPolicy, SpoolIoError, StoreIoError
+from ..errors import HeadraceError, RetryPolicy, SpoolIoError, StoreIoError, TableSchemaChanged
 from ..lsn import Lsn
 from ..spark.labels import label_thread
 from ..spool import Segment
 from ..stores.records import APPLY
 from ..table_state import State
-from .batches import TableRange
 from .catching_up import within
-from .engine import Engine
+from .discovery import Discovery
+from .engine import Engine, TableRead
 from .failpoint import reach
 from .requests import Requests
 from .retries import Retries
@@ -39,6 +37,7 @@ _IDLE_S = 0.1
 _OUTAGE_S = 2.0
 _RELIEF_INTERVAL_S = 10.0
 _FLUSH_AFTER_BATCHES = 16
+_STREAMING = (State.READY, State.SYNC_DONE)
 _PROGRESS_INTERVAL_S = 60.0
 """How often progress is stored when nothing of ours was in the batches: a store in the source database writes WAL."""
 
@@ -48,8 +47,9 @@ _log = structlog.get_logger("headrace.apply")
 class ApplyLoop:
     """Runs in one thread until the pipeline stops. `position` may be read from any."""
 
-    def __init__(self, engine: Engine, start: Lsn) -> None:
+    def __init__(self, engine: Engine, start: Lsn, discovery: Discovery) -> None:
         self._engine = engine
+        self._discovery = discovery
         self.position = start
         """Where the last batch ended."""
         self.durable = start
@@ -83,6 +83,7 @@ class ApplyLoop:
 
     def _turn(self) -> None:
         self._requests.look()
+        self._discovery.take_up(self.durable, self._reached())
         self._sync.schedule()
         if time.monotonic() >= self._relief_due:
             relieve_spool(self._engine)
@@ -97,9 +98,14 @@ class ApplyLoop:
         if self._apply(members, end):
             self._engine.metrics.batch_applied(time.monotonic() - started, size)
 
+    def _reached(self) -> Lsn:
+        """Before this there is nothing that was not applied: behind the last segment nothing came for a while."""
+        status = self._engine.reception.status
+        return max(self.durable, status.covered) if status.spooled <= self.durable else self.durable
+
     def _members(self) -> list[Table]:
         """The tables of the next batch."""
-        streaming = self._engine.tables.in_state(State.READY, State.SYNC_DONE)
+        streaming = self._engine.tables.in_state(*_STREAMING)
         return [table for table in streaming if not table.busy and not self._sync.lags(table)]
 
     def _settle(self, members: list[Table]) -> None:
@@ -148,7 +154,7 @@ class ApplyLoop:
             list(self._writers.map(self._guarded(end, segments), concerned))
         reach("apply.after_write")
         for table in members:
-            if table.state.state is not State.ERRORED:
+            if table.state.state in _STREAMING:
                 table.written = max(table.written, end)
         self.position = end
         self._after(members, bool(concerned))
@@ -158,7 +164,7 @@ class ApplyLoop:
         def write(table: Table) -> None:
             reach("apply.before_write", table.name)
             try:
-                self._engine.write(table, end, segments)
+                self._engine.write([self._engine.read(table, end, segments)], end, segments)
             except Exception as error:  # noqa: BLE001 - whatever it is, it must not take other tables along
                 self._failed(table, error)
 
@@ -167,10 +173,10 @@ class ApplyLoop:
     def _write_whole(self, concerned: list[Table], end: Lsn, segments: list[Segment]) -> bool:
         """All tables in one call. Its failure is nobody's in particular: the batch is tried again, then all stops."""
         engine = self._engine
-        read = {table: part for table in concerned if (part := self._read(table, end, segments)) is not None}
+        read = [part for table in concerned if (part := self._read(table, end, segments)) is not None]
         reach("apply.before_write")
         try:
-            durability = engine.destination.write_events(engine.event_batch(read.values(), end, segments))
+            engine.write(read, end, segments)
         except HeadraceError as error:
             policy = self._retries.failed(error)
             if policy is not RetryPolicy.TIMED or self._retries.due_at is None:
@@ -182,21 +188,20 @@ class ApplyLoop:
                     engine.ask_position(table)
             return False
         self._retries.succeeded()
-        for table, (_, batch) in read.items():
-            engine.count(batch)
-            table.pending = durability is Durability.ACCEPTED
         return True
 
-    def _read(self, table: Table, end: Lsn, segments: list[Segment]) -> tuple[TableRange, TableBatch] | None:
+    def _read(self, table: Table, end: Lsn, segments: list[Segment]) -> TableRead | None:
         """The table's part; None if it cannot be read, which is this table's failure alone."""
-        wanted = self._engine.table_range(table, end)
         try:
-            return wanted, self._engine.batches.table_batch(wanted, segments)
+            return self._engine.read(table, end, segments)
         except HeadraceError as error:
             self._failed(table, error)
             return None
 
     def _failed(self, table: Table, error: Exception) -> None:
+        if isinstance(error, TableSchemaChanged):
+            self._engine.tables.copy_again(table, error)
+            return
         failure = as_table_error(error)
         self._engine.metrics.table_failed(table.schema.table.name, failure.kind)
         self._engine.tables.fail(table, failure)
@@ -218,7 +223,7 @@ class ApplyLoop:
     def _commit(self, wrote: bool) -> None:
         """Everything before `position` is durable for all tables in step."""
         self._unflushed = 0
-        streaming = self._engine.tables.in_state(State.READY, State.SYNC_DONE)
+        streaming = self._engine.tables.in_state(*_STREAMING)
         members = [table for table in streaming if not table.busy]
         for table in members:
             table.pending = False

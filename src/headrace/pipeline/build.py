@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config.iceberg import IcebergConfig
@@ -18,8 +19,9 @@ from ..destinations.jars import NeedsJars
 from ..destinations.retrying import Retrying
 from ..destinations.translated import Translated
 from ..errors import ConfigError
+from ..postgres.catalog import table_schemas
 from ..postgres.connection import connect
-from ..schema import TableName
+from ..schema import TableName, TableSchema
 from ..spark.labels import job
 from ..stores import MemoryStore, PostgresStore, SqliteStore
 from ..stores.contract import PipelineStore
@@ -29,6 +31,7 @@ from .engine import Engine
 from .memory import MemoryMonitor
 from .reception import Reception
 from .retries import Retries
+from .schema_following import SchemaFollower
 from .tables import Tables
 
 if TYPE_CHECKING:
@@ -57,7 +60,7 @@ def build_destination(config: PipelineConfig) -> Destination:
         raise ConfigError(msg, hint="add a section destination with a kind: iceberg, stdout, memory or null")
     settings = destination_settings(config.destination)
     if isinstance(settings, IcebergConfig):
-        return _iceberg(settings)
+        return _iceberg(settings, config.quarantine)
     kinds: dict[str, Callable[[], Destination]] = {
         "stdout": StdoutDestination,
         "memory": MemoryDestination,
@@ -66,13 +69,13 @@ def build_destination(config: PipelineConfig) -> Destination:
     return kinds[config.destination.kind]()
 
 
-def _iceberg(settings: IcebergConfig) -> Destination:
+def _iceberg(settings: IcebergConfig, quarantine: bool) -> Destination:
     try:
         from ..destinations.iceberg import IcebergDestination  # noqa: PLC0415 - only who uses it needs the extra
     except ModuleNotFoundError as error:
         msg = f"the destination iceberg needs the Python package {error.name}, which is not installed"
         raise ConfigError(msg, hint="install it: pip install 'headrace[iceberg]'") from None
-    return IcebergDestination(settings)
+    return IcebergDestination(settings, quarantine=quarantine)
 
 
 def spark_config(config: PipelineConfig, destination: Destination) -> SparkConfig:
@@ -95,19 +98,27 @@ def build_engine(
         metrics.backpressure_changed(active)
         reception.pause(active)
 
+    outer = wrapped(destination, spark, metrics, stopping)
+    follower = SchemaFollower(partial(_look_up, config), outer.follows, config.schema_changes.of)
     delay_s, attempts = config.table_error_retry_delay_ms / 1000, config.table_error_retry_max_attempts
     return Engine(
         config=config,
         store=store,
-        destination=wrapped(destination, spark, metrics, stopping),
+        destination=outer,
         spark=spark,
-        tables=Tables(store, lambda: Retries(delay_s, attempts)),
-        batches=BatchReader(spark, config.spool_config(), quarantine=config.quarantine),
+        tables=Tables(store, lambda: Retries(delay_s, attempts), config.schema_changes.of),
+        batches=BatchReader(spark, config.spool_config(), follower, quarantine=config.quarantine),
         reception=reception,
         memory=MemoryMonitor(config.memory_backpressure, config.memory_refresh_interval_ms, memory_changed),
         metrics=metrics,
         stopping=stopping,
     )
+
+
+def _look_up(config: PipelineConfig, table_id: int) -> TableSchema | None:
+    """What the catalog says of a table now."""
+    with connect(config.pg_connection, "schema", pipeline=config.id) as connection:
+        return table_schemas(connection, [table_id]).get(table_id)
 
 
 def wrapped(

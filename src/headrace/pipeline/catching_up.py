@@ -19,7 +19,10 @@ from .failpoint import reach
 from .memory import batch_budget
 from .tables import Table
 
-__all__ = ["CatchUp", "within"]
+__all__ = ["CATCH_UPS", "CatchUp", "within"]
+
+CATCH_UPS = 8
+"""Tables that are caught up at the same time."""
 
 _POLL_S = 1.0
 
@@ -66,7 +69,9 @@ class CatchUp:
         return sum(left) <= self.budget()
 
     def budget(self) -> int:
-        active = len([table for table in self._engine.tables.all() if table.busy])
+        # Those that wait for a worker count as busy too, and may be a thousand.
+        workers = self._engine.config.max_table_sync_workers + CATCH_UPS
+        active = min(workers, sum(table.busy for table in self._engine.tables.all()))
         return batch_budget(self._engine.config.batch, self._engine.memory.total_bytes, active + 1)
 
     def _advance(self, table: Table, target: Lsn) -> None:
@@ -82,7 +87,7 @@ class CatchUp:
         if len(some) == len(segments):
             end = max(end, target)
         reach("catchup.before_write", table.name)
-        engine.write(table, end, some)
+        engine.write([engine.read(table, end, some)], end, some)
         if table.pending:
             engine.destination.flush()
             table.pending = False

@@ -46,10 +46,15 @@ def handoff_of(schema: ReplicatedTableSchema, start: CopyStart, records: Sequenc
     return Handoff(ranges, start.snapshot_lsn, first.column, conversion_for(column.type, column.typmod))
 
 
-def stored_handoff(store: PipelineStore, schema: ReplicatedTableSchema) -> Handoff | None:
-    """The same from the store; None for a table that was not copied."""
+def stored_handoff(store: PipelineStore, schema: ReplicatedTableSchema, position: Lsn) -> Handoff | None:
+    """The same from the store; None for a table that was not copied, or is past what its copy has seen.
+
+    `schema` is the version in force at `position`: the copy's own, where ranges are cut by a column of it.
+    """
     known = store.get_copy(schema.table.id)
-    return handoff_of(schema, *known) if known is not None and known[1] else None
+    if known is None or not known[1] or position >= known[0].snapshot_lsn:
+        return None
+    return handoff_of(schema, *known)
 
 
 def _copied(record: CopyRecord) -> CopiedRange:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 import structlog
@@ -24,6 +25,9 @@ from ..initial_copy.key_ranges import plan_key_ranges
 from ..initial_copy.plan import plan_copy
 from ..initial_copy.ranges import CopyOptions, CopyPlan, CopyRange
 from ..lsn import INVALID_LSN, Lsn
+from ..postgres.catalog import table_schemas
+from ..postgres.connection import connect
+from ..postgres.locks import table_writers
 from ..postgres.publications import published_tables
 from ..postgres.snapshots import ExportedSnapshot, export_snapshot
 from ..schema import ReplicatedTableSchema
@@ -33,7 +37,7 @@ from ..stores.records import CopyBounds, CopyRecord, CopyStart, DestinationTable
 from ..table_state import State
 from .copy_records import copy_start, handoff_of, ranges_left
 from .copy_works import copy_works
-from .engine import Engine
+from .engine import Engine, Stopped
 from .failpoint import reach
 from .tables import Table
 
@@ -44,6 +48,8 @@ _BEGUN, _ABANDONED = -1, -2
 
 _MEMORY_PATIENCE_S = 60.0
 """Seconds a range waits for memory. Not longer: a snapshot is held, and tasks bound what they take by themselves."""
+
+_WRITERS_POLL_S = 0.5
 
 _log = structlog.get_logger("headrace.copy")
 
@@ -125,8 +131,11 @@ class TableCopy:
         return batches.oldest_recent(time.time(), config.keep_seconds / 2) or end or INVALID_LSN
 
     def _copy(self, table: Table) -> None:
-        config = self._engine.config
-        with export_snapshot(config.pg_connection, lock=[table.schema.table.name], pipeline=config.id) as held:
+        if table.wait_for_writers:
+            self._outlast_writers(table)
+        table.described_at = time.monotonic()
+        with ExitStack() as stack:
+            held = self._held(stack, table)
             plan = self._plan(table, held)
             start = copy_start(plan, table.position, held.lsn)
             self._engine.store.begin_copy(table.id, start)
@@ -137,9 +146,22 @@ class TableCopy:
         if not plan.one_snapshot:
             self._ranges(table, list(enumerate(plan.ranges)))
 
+    def _outlast_writers(self, table: Table) -> None:
+        """Until all transactions have ended that write to the table now."""
+        config, leaves = self._engine.config, table.schema.table.leaves
+        with connect(config.pg_connection, "copy", pipeline=config.id) as connection:
+            writers = table_writers(connection, [table.id, *leaves])
+            while writers:
+                _log.info("waiting for transactions that write to the table", table=table.name, count=len(writers))
+                if self._engine.stopping.wait(_WRITERS_POLL_S):
+                    raise Stopped
+                writers &= table_writers(connection, [table.id, *leaves])
+        table.wait_for_writers = False
+
     def _plan(self, table: Table, held: ExportedSnapshot) -> CopyPlan:
         engine = self._engine
-        table.schema = schema = self._schema(table, held)
+        schema = self._schema(table, held)
+        table.become(schema)
         options = self._options
         if table.whole_only or engine.destination.copied_parts(schema) is None:
             options = replace(options, key_ranges_over_bytes=None)
@@ -154,15 +176,36 @@ class TableCopy:
     def _schema(self, table: Table, held: ExportedSnapshot) -> ReplicatedTableSchema:
         """The table as the snapshot shows it: it may have changed since the publication was read."""
         name = self._engine.config.publication_name
-        for schema in published_tables(held.connection, name):
-            if schema.table.id == table.id:
-                return schema
+        for schema in published_tables(held.connection, name, table.id):
+            return schema
         msg = f"table {table.name} is no longer in publication {name}"
         raise SourceSchemaError(msg, hint="add it to the publication again, or start the pipeline anew to forget it")
 
-    def _resume(self, table: Table, start: CopyStart, records: list[CopyRecord]) -> None:
+    def _held(self, stack: ExitStack, table: Table) -> ExportedSnapshot:
+        """A snapshot with the table locked, whatever it is called by now."""
         config = self._engine.config
-        with export_snapshot(config.pg_connection, lock=[table.schema.table.name], pipeline=config.id) as held:
+        while True:
+            with connect(config.pg_connection, "copy", pipeline=config.id) as connection:
+                found = table_schemas(connection, [table.id]).get(table.id)
+            name = table.schema.table.name if found is None else found.name
+            try:
+                return stack.enter_context(export_snapshot(config.pg_connection, lock=[name], pipeline=config.id))
+            except SourceSchemaError:
+                if found is None:
+                    raise
+                self._engine.check_stop()
+
+    def _require_unaltered(self, table: Table, held: ExportedSnapshot) -> None:
+        """The ranges of a copy must be of one schema."""
+        version = self._engine.store.get_table_schema(table.id, INVALID_LSN)
+        if version is None or table_schemas(held.connection, [table.id]).get(table.id) != version.schema.table:
+            msg = f"table {table.name} was altered while it was copied by key ranges"
+            raise KeyRangesOvertaken(msg)
+
+    def _resume(self, table: Table, start: CopyStart, records: list[CopyRecord]) -> None:
+        with ExitStack() as stack:
+            held = self._held(stack, table)
+            self._require_unaltered(table, held)
             template = plan_key_ranges(held.connection, table.schema, replace(self._options, max_ranges=1))
         if template is None:
             msg = f"table {table.name} cannot be cut by key any more"
@@ -188,7 +231,9 @@ class TableCopy:
         for first in range(0, len(left), step):
             self._engine.check_stop()
             some = left[first : first + step]
-            with export_snapshot(config.pg_connection, lock=[table.schema.table.name], pipeline=config.id) as held:
+            with ExitStack() as stack:
+                held = self._held(stack, table)
+                self._require_unaltered(table, held)
                 # The position first: what this snapshot does not show must never count as seen.
                 self._engine.store.raise_copy_lsn(table.id, held.lsn)
                 self._part(table, held, {number: bounds[number] for number, _ in some}, [part for _, part in some])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,20 +17,31 @@ from ..spark.rows import LocalRows, TaskRows
 from ..spool import Segment
 from ..stores.contract import PipelineStore
 from ..telemetry.metrics import Metrics
-from .batches import BatchReader, TableRange
+from .batches import BatchReader
 from .event_stream import read_events
 from .memory import MemoryMonitor
 from .reception import Reception
+from .schema_following import Version
+from .spans import Span, TableRange
 from .tables import Table, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Engine", "Stopped"]
+__all__ = ["Engine", "Stopped", "TableRead"]
 
 
 class Stopped(Exception):
     """Work was given up because the pipeline stops. Nothing is lost by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """A table's part of a batch: as spans of the spool, and as the steps a destination is given."""
+
+    table: Table
+    spans: tuple[Span, ...]
+    batch: TableBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +78,35 @@ class Engine:
         handoff = table.handoff
         if handoff is not None and table.written >= handoff.until:
             handoff = None
-        return TableRange(table.schema, table.written, end, handoff)
+        return TableRange(Version(table.schema, table.target), table.written, end, handoff)
 
-    def event_batch(
-        self, parts: Iterable[tuple[TableRange, TableBatch]], end: Lsn, segments: list[Segment]
-    ) -> EventBatch:
-        listed = list(parts)
-        ranges = [wanted for wanted, _ in listed]
-        read = partial(read_events, self.batches, self.config.spool_config(), ranges, segments)
-        return EventBatch(end, tuple(batch for _, batch in listed), read)
-
-    def write(self, table: Table, end: Lsn, segments: list[Segment]) -> None:
-        """Give the destination one table's changes before `end`; the table's `written` and `pending` tell the rest."""
+    def read(self, table: Table, end: Lsn, segments: list[Segment]) -> TableRead:
+        """The table's part of a batch. Raises TableSchemaChanged where the table must be copied again."""
         wanted = self.table_range(table, end)
-        batch = self.batches.table_batch(wanted, segments)
-        if batch.steps:
-            durability = self.destination.write_events(self.event_batch([(wanted, batch)], end, segments))
-            self.count(batch)
-            table.pending = durability is Durability.ACCEPTED
-        table.written = max(table.written, end)
+        spans = self.batches.spans(wanted, segments)
+        return TableRead(table, tuple(spans), self.batches.table_batch(wanted, spans, segments))
+
+    def write(self, reads: Sequence[TableRead], end: Lsn, segments: list[Segment]) -> None:
+        """Give the destination what was read of tables before `end`; their `written` and `pending` tell the rest."""
+        for read in reads:
+            self.tables.altering(read.table, read.spans)
+        some = [read for read in reads if read.batch.steps]
+        if some:
+            spans = [span for read in some for span in read.spans]
+            events = partial(read_events, self.batches, self.config.spool_config(), spans, segments)
+            durability = self.destination.write_events(EventBatch(end, tuple(read.batch for read in some), events))
+            for read in some:
+                self.count(read.batch)
+                read.table.pending = durability is Durability.ACCEPTED
+        for read in reads:
+            self.tables.altered(read.table, read.spans)
+            read.table.written = max(read.table.written, end)
 
     def ask_position(self, table: Table) -> None:
         """After a failed write: it may have been done all the same, and only its answer was lost."""
-        applied = self.destination.applied_lsn(table.schema)
+        applied = self.destination.applied_lsn(table.target.schema)
         if applied is not None and applied > table.position:
-            table.position = table.written = applied
+            self.tables.place(table, applied)
 
     def count(self, batch: TableBatch) -> None:
         """Add what was written to the metrics."""

@@ -12,30 +12,31 @@ from typing import Any, Union
 import numpy as np
 
 from ..config.spool import SpoolConfig
-from ..events import UNCHANGED, Begin, Commit, Delete, Event, Insert, OldRowKind, Row, Truncate, Update
+from ..events import UNCHANGED, Begin, Commit, Delete, Event, Insert, OldRowKind, Relation, Row, Truncate, Update
 from ..lsn import Lsn
 from ..pgoutput import messages as m
 from ..pgoutput.decoder import decode
 from ..pgoutput.timestamps import datetime_from_unix
 from ..schema import ReplicatedTableSchema
-from ..spark.change_reader import read_messages
+from ..spark.change_reader import Place, read_messages
 from ..spool import Segment
 from ..spool.name import SegmentName
-from .batches import BatchReader, TableRange
+from .batches import BatchReader
+from .spans import Span
 
 __all__ = ["read_events"]
 
 # A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-_Placed = Union[Insert, Update, Delete, Truncate]  # noqa: UP007
+_Placed = Union[Insert, Update, Delete, Truncate, Relation]  # noqa: UP007
 
 
 def read_events(
-    reader: BatchReader, spool: SpoolConfig, tables: Sequence[TableRange], segments: Sequence[Segment]
+    reader: BatchReader, spool: SpoolConfig, spans: Sequence[Span], segments: Sequence[Segment]
 ) -> Iterator[Event]:
-    """The events of all tables in these segments. A transaction without any is left out."""
+    """The events of all tables' spans in these segments. A transaction without any is left out."""
     opened: Commit | None = None
     for name in (name for segment in segments for name in segment.names):
-        events = _in_order(reader, spool, tables, name)
+        events = _in_order(reader, spool, spans, name)
         borders = _borders(spool, name) if events or opened else {}
         for event in events:
             begin, commit = borders[event.commit_lsn]
@@ -52,19 +53,18 @@ def read_events(
         yield opened
 
 
-def _in_order(
-    reader: BatchReader, spool: SpoolConfig, tables: Sequence[TableRange], name: SegmentName
-) -> list[_Placed]:
-    events: list[_Placed] = []
+def _in_order(reader: BatchReader, spool: SpoolConfig, spans: Sequence[Span], name: SegmentName) -> list[_Placed]:
+    events: list[tuple[Place, _Placed]] = []
     held = reader.index(name).tables
-    for table in tables:
-        known = held.get(table.schema.table.id)
-        if known is not None and known.rows:
-            events += _row_events(table, spool, name)
-        if known is not None and known.truncates:
-            events += reader.truncates(table, name)
-    events.sort(key=lambda event: (event.commit_lsn, event.tx_ordinal))
-    return list(_merged(events))
+    for span in spans:
+        if span.step is not None and span.part == name:
+            events.append((span.lower, span.step))
+        known = held.get(span.version.schema.table.id)
+        if known is not None and known.rows and name.end > span.lower[0] and name.start <= span.upper[0]:
+            events += _row_events(span, spool, name)
+    # Stable: a relation stands at the place of the first change under it, and was put in front of it.
+    events.sort(key=lambda event: event[0])
+    return list(_merged([event for _, event in events]))
 
 
 def _merged(events: Sequence[_Placed]) -> Iterator[_Placed]:
@@ -103,12 +103,14 @@ def _borders(spool: SpoolConfig, name: SegmentName) -> Mapping[Lsn, tuple[Begin,
     return found
 
 
-def _row_events(table: TableRange, spool: SpoolConfig, name: SegmentName) -> list[_Placed]:
-    reader = table.reader(spool, (int(table.start), -1), (int(table.end), -1), quarantine=True)
-    names = [column.name for column in table.schema.columns]
-    identity = {column.name for column in table.schema.identity}
+def _row_events(span: Span, spool: SpoolConfig, name: SegmentName) -> list[tuple[Place, _Placed]]:
+    schema = span.version.target.schema
+    names = [column.name for column in schema.columns]
+    identity = {column.name for column in schema.identity}
     return [
-        _row_event(table.schema, change, names, identity) for read in reader(name) for change in read.rows.to_pylist()
+        ((change["commit_lsn"], change["tx_ordinal"]), _row_event(schema, change, names, identity))
+        for read in span.reader(spool, quarantine=True)(name)
+        for change in read.rows.to_pylist()
     ]
 
 

@@ -29,6 +29,8 @@ FAILPOINTS = (
     "apply.after_progress",
     "apply.after_ready",
     "apply.after_confirm",
+    "alter.after_applying",
+    "alter.before_applied",
     "errored.before_progress",
     "errored.after_progress",
     "errored.after_state",

@@ -18,6 +18,7 @@ from ..table_state import State
 from ..telemetry.metrics import Metrics, MetricsServer
 from .apply import ApplyLoop
 from .build import build_engine
+from .discovery import Discovery
 from .lag_watch import LagWatch
 from .source import Source
 from .status import PipelineState, PipelineStatus, TableStatus
@@ -49,6 +50,7 @@ class Life:
         self._engine = build_engine(config, store, destination, spark, stopping)
         self._loop: ApplyLoop | None = None
         self._lag: LagWatch | None = None
+        self._discovery: Discovery | None = None
         self._server: MetricsServer | None = None
         self._opened = False
 
@@ -65,6 +67,7 @@ class Life:
         engine, config = self._engine, self._engine.config
         source = Source(config)
         published = source.tables()
+        source.install()
         # Before the slot: a port that is taken must not leave one behind, which keeps WAL for nobody.
         if config.metrics.enabled:
             self._server = engine.metrics.serve(config.metrics.host, config.metrics.port)
@@ -74,11 +77,15 @@ class Life:
         engine.destination.startup(DestinationContext(config.id, engine.store, engine.spark, tuple(published)))
         engine.tables.load(published, engine.destination)
         if config.mode is PipelineMode.COPY_ONLY:
+            for table in engine.tables.leaving():
+                engine.tables.remove(table)
             for table in engine.tables.all():
                 engine.tables.start_over(table)
             return
         engine.reception.start()
-        self._loop = ApplyLoop(engine, self._start_position())
+        self._discovery = Discovery(config, engine.tables, engine.destination)
+        self._loop = ApplyLoop(engine, self._start_position(), self._discovery)
+        self._discovery.start()
         self._lag = LagWatch(engine, self._loop)
         self._lag.start()
         tables = {state.value: count for state, count in engine.tables.counts().items() if count}
@@ -93,6 +100,8 @@ class Life:
 
     def end(self, *, after_error: bool = False) -> None:
         """Close everything, in the order in which it depends on each other."""
+        if self._discovery is not None:
+            self._discovery.close()
         if self._lag is not None:
             self._lag.close()
         self._engine.reception.stop()
@@ -106,6 +115,10 @@ class Life:
                 if not after_error:
                     raise
                 _log.warning("the destination did not close", error=str(error))
+
+    def received(self, error: BaseException) -> bool:
+        """Whether it is what ended the receiver."""
+        return error is self._engine.reception.fatal
 
     def cancel_copies(self) -> None:
         self._cancel(self._engine.sync_tag)

@@ -11,13 +11,13 @@ import structlog
 
 from ..config.pipeline import InvalidatedSlotBehavior, PipelineConfig
 from ..destinations.contract import Destination
-from ..errors import HeadraceError, PipelineStateError
+from ..errors import HeadraceError, PipelineStateError, PublicationNotFound
 from ..spark.session import open_session
 from ..stores.contract import PipelineStore
 from ..telemetry.metrics import Metrics
 from .build import spark_config
 from .life import Life
-from .source import LOST_SLOT, recreate_slot
+from .source import LOST_SLOT, await_publication, recreate_slot
 from .status import PipelineState, PipelineStatus
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Pipeline:
             self._state = PipelineState.STOPPED
 
     def _live(self, spark: SparkSession | Any) -> bool:
-        """One life, until it ends. True: its slot is lost, a new one is made, and the next life begins."""
+        """One life, until it ends. True: its slot serves no more, a new one is made, and the next life begins."""
         self._life = Life(self._config, self._store, self._destination, spark, self._stopping)
         try:
             self._life.begin()
@@ -158,8 +158,16 @@ class Pipeline:
             self._life.run()
         except BaseException as error:
             self._life.end(after_error=True)
-            recreate = self._config.invalidated_slot_behavior is InvalidatedSlotBehavior.RECREATE
-            if not recreate or not isinstance(error, LOST_SLOT):
+            # The receiver meets WAL of a time without the publication also where it is back by now.
+            lost = self._state is PipelineState.RUNNING or self._life.received(error)
+            if isinstance(error, PublicationNotFound) and lost:
+                # The slot cannot pass the WAL that was written without a publication; nor was all of it sent.
+                _log.error("the publication is gone; waiting for it", error=str(error), hint=error.hint)
+                if not await_publication(self._config, self._stopping):
+                    return False
+            elif self._config.invalidated_slot_behavior is not InvalidatedSlotBehavior.RECREATE or not isinstance(
+                error, LOST_SLOT
+            ):
                 raise
             recreate_slot(self._config, self._store, error)
             return True

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import structlog
 
 from ..config.pipeline import InvalidatedSlotBehavior, PipelineConfig, PipelineMode
-from ..errors import ConfigError, SlotError, SlotInvalidated, SlotNotFound, SourceSchemaError
+from ..errors import (
+    ConfigError,
+    PublicationNotFound,
+    SlotError,
+    SlotInvalidated,
+    SlotNotFound,
+    SourceError,
+    SourceSchemaError,
+)
 from ..postgres.connection import connect
-from ..postgres.publications import published_tables, read_publication
+from ..postgres.publications import publication_outline, published_tables, read_publication
 from ..postgres.slots import create_slot, drop_slot, slot_state
+from ..postgres.source import prepare_source
 from ..schema import ReplicatedTableSchema
 from ..spool import Spool
 from ..stores.contract import PipelineStore
 from ..stores.records import APPLY
 from ..table_state import State
 
-__all__ = ["LOST_SLOT", "Source", "recreate_slot"]
+__all__ = ["LOST_SLOT", "Source", "await_publication", "recreate_slot"]
+
+_POLL_S = 1.0
 
 LOST_SLOT = (SlotInvalidated, SlotNotFound)
 """What a slot that will never deliver again is reported as."""
@@ -46,6 +58,12 @@ class Source:
             msg = f"publication {self.config.publication_name} has no tables"
             raise SourceSchemaError(msg, hint="ALTER PUBLICATION … ADD TABLE …")
         return tables
+
+    def install(self) -> None:
+        """Put into the source what tells of DDL, as the settings say."""
+        if self.config.mode is not PipelineMode.COPY_ONLY:
+            with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
+                prepare_source(connection, self.config.source.install)
 
     def _require_known(self, tables: list[ReplicatedTableSchema]) -> None:
         names = {str(schema.table.name) for schema in tables}
@@ -82,9 +100,23 @@ class Source:
         return None
 
 
-def recreate_slot(config: PipelineConfig, store: PipelineStore, problem: SlotError) -> None:
+def await_publication(config: PipelineConfig, stopping: threading.Event) -> bool:
+    """Until the publication is there again, with tables: True; False when the pipeline is told to stop."""
+    while not stopping.wait(_POLL_S):
+        try:
+            with connect(config.pg_connection, "pipeline", pipeline=config.id) as connection:
+                if publication_outline(connection, config.publication_name):
+                    return True
+        except PublicationNotFound:
+            continue
+        except SourceError as error:
+            _log.warning("could not look for the publication", error=str(error))
+    return False
+
+
+def recreate_slot(config: PipelineConfig, store: PipelineStore, problem: SourceError) -> None:
     """Give up what the old slot had: all tables start over, with an empty spool and a new slot."""
-    _log.warning("the slot is lost; all tables are copied again", error=str(problem), slot=config.slot_name)
+    _log.warning("all tables are copied again, from a new slot", error=str(problem), slot=config.slot_name)
     # The store first: tables that start over need neither slot nor spool.
     store.reset_for_resync()
     with connect(config.pg_connection, "pipeline", pipeline=config.id) as connection:

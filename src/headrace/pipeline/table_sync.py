@@ -13,18 +13,16 @@ from functools import partial
 import structlog
 
 from ..config.pipeline import PipelineMode
-from ..errors import DestinationError, HeadraceError, KeyRangesOvertaken, SpoolGap
+from ..errors import DestinationError, HeadraceError, KeyRangesOvertaken, SpoolGap, TableSchemaChanged
 from ..lsn import Lsn
 from ..spark.labels import label_thread
 from ..table_state import State
-from .catching_up import CatchUp
+from .catching_up import CATCH_UPS, CatchUp
 from .copying import TableCopy
 from .engine import Engine, Stopped
 from .tables import Table
 
 __all__ = ["TableSync", "as_table_error"]
-
-_CATCH_UPS = 8
 
 _log = structlog.get_logger("headrace.table_sync")
 
@@ -40,7 +38,7 @@ class TableSync:
         workers = engine.config.max_table_sync_workers
         labelled = partial(label_thread, engine.spark, engine.sync_tag)
         self._copies = ThreadPoolExecutor(workers, "copy", labelled)
-        self._catch_ups = ThreadPoolExecutor(_CATCH_UPS, "catch-up", labelled)
+        self._catch_ups = ThreadPoolExecutor(CATCH_UPS, "catch-up", labelled)
 
     def schedule(self) -> None:
         """Start whatever is due."""
@@ -72,6 +70,8 @@ class TableSync:
 
     def _due(self, table: Table) -> Callable[[Table], None] | None:
         state = table.state.state
+        if table.left_at is not None and not table.copied:
+            return None
         if state is State.ERRORED:
             if not table.retries.due:
                 return None
@@ -98,10 +98,8 @@ class TableSync:
             work(table)
         except Stopped:
             _log.info("given up for now", table=table.name, state=table.state.state.value)
-        except (KeyRangesOvertaken, SpoolGap) as error:
-            _log.warning("the table is copied again", table=table.name, error=str(error))
-            table.whole_only = table.whole_only or isinstance(error, KeyRangesOvertaken)
-            tables.start_over(table)
+        except (KeyRangesOvertaken, SpoolGap, TableSchemaChanged) as error:
+            tables.copy_again(table, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not take other tables along
             self._failed(table, error)
         finally:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import structlog
 
 from ..destinations.contract import Destination
-from ..errors import HeadraceError, PipelineStateError, RetryPolicy, TableNotFound
+from ..errors import HeadraceError, KeyRangesOvertaken, PipelineStateError, RetryPolicy, TableNotFound
 from ..initial_copy.handoff import Handoff
 from ..lsn import INVALID_LSN, Lsn
-from ..schema import ReplicatedTableSchema
+from ..schema import ReplicatedTableSchema, TableName
+from ..schema_policy import SchemaPolicies, Target, target_of
 from ..stores.contract import PipelineStore
 from ..stores.records import APPLY, Worker
 from ..table_state import PERSISTED, State, TableState, advance
@@ -24,10 +25,13 @@ from .copy_progress import CopyProgress
 from .copy_records import stored_handoff
 from .failpoint import reach
 from .retries import Retries
+from .spans import Span
 
 __all__ = ["Table", "Tables"]
 
 _COPIED = frozenset({State.FINISHED_COPY, State.SYNC_WAIT, State.CATCHUP, State.SYNC_DONE, State.READY})
+
+_END = Lsn((1 << 64) - 1)
 
 _log = structlog.get_logger("headrace.tables")
 
@@ -49,12 +53,25 @@ class Table:
     """Whether the destination has accepted something that is not durable yet."""
     whole_only: bool = False
     """Whether its next copy must be under one snapshot: changes have overtaken a copy by key ranges."""
+    wait_for_writers: bool = False
+    """Whether its copy must wait for transactions that write to it: what they wrote before it was published is not
+    sent, and not in a snapshot that does not show them."""
+    described_at: float = 0.0
+    """When its copy looked at the publication, by the monotonic clock; 0: before this life."""
+    left_at: Lsn | None = None
+    """It has left the publication, and is forgotten once everything before this is applied."""
     busy: bool = False
     resync_asked: bool = False
     changes: int = 0
     """Changes applied in this life, before folding."""
     retries: Retries = field(default_factory=Retries)
     copy: CopyProgress = field(default_factory=CopyProgress)
+
+    target: Target = field(init=False)
+    """What it is at the destination."""
+
+    def __post_init__(self) -> None:
+        self.target = Target.same(self.schema)
 
     @property
     def id(self) -> int:
@@ -64,28 +81,54 @@ class Table:
     def name(self) -> str:
         return str(self.schema.table.name)
 
+    def become(self, schema: ReplicatedTableSchema, target: Target | None = None) -> None:
+        """It looks like this from now on, and the same at the destination unless that is another."""
+        self.schema, self.target = schema, target or Target.same(schema)
+
 
 class Tables:
     """All of them. Every move is checked against `table_state` and stored before anyone acts on it."""
 
-    def __init__(self, store: PipelineStore, retries: Callable[[], Retries] = Retries) -> None:
+    def __init__(
+        self,
+        store: PipelineStore,
+        retries: Callable[[], Retries] = Retries,
+        policies: Callable[[TableName], SchemaPolicies] = lambda _: SchemaPolicies(),
+    ) -> None:
         self._store = store
+        self._policies = policies
         self._retries = retries
         self._lock = threading.RLock()
         self._tables: dict[int, Table] = {}
 
     def load(self, published: Sequence[ReplicatedTableSchema], destination: Destination) -> None:
-        """Take the publication's tables as the store knows them; forget those that left it."""
+        """Take the publication's tables as the store knows them. Those that left it are `leaving`."""
         states = self._store.get_table_states()
-        for gone in set(states) - {schema.table.id for schema in published}:
-            _log.info("table left the publication; its destination stays as it is", table_id=gone)
-            self._store.delete_table(gone)
-        new = {s.table.id: TableState(State.INIT) for s in published if s.table.id not in states}
-        self._store.update_table_states(new)
-        self._tables = {
-            schema.table.id: self._load(schema, states.get(schema.table.id, TableState(State.INIT)), destination)
-            for schema in published
-        }
+        left = self._left({*states} - {schema.table.id for schema in published})
+        begun = any(state.state is not State.INIT for state in states.values())
+        self._tables = {}
+        self._store.update_table_states(
+            {s.table.id: TableState(State.INIT) for s in published if s.table.id not in states}
+        )
+        for schema in (*published, *left):
+            table = self._load(schema, states.get(schema.table.id, TableState(State.INIT)), destination)
+            # Of a first start nothing was written before the slot that a snapshot would not show.
+            table.wait_for_writers = begun and not table.copied
+            self._tables[table.id] = table
+        for schema in left:
+            # Until when, the first look at the publication says.
+            self._tables[schema.table.id].left_at = _END
+
+    def _left(self, gone: Iterable[int]) -> list[ReplicatedTableSchema]:
+        """What tables that left were at last. One of which nothing is known is forgotten at once."""
+        left = []
+        for table_id in gone:
+            version = self._store.get_table_schema(table_id, _END)
+            if version is None:
+                self._store.delete_table(table_id)
+            else:
+                left.append(version.schema)
+        return left
 
     def _load(self, schema: ReplicatedTableSchema, state: TableState, destination: Destination) -> Table:
         table = Table(schema, state, retries=self._retries())
@@ -95,12 +138,9 @@ class Tables:
         if not table.copied:
             table.position = table.written = self._copy_position(table)
             return table
-        version = self._store.get_table_schema(table.id, Lsn((1 << 64) - 1))
-        if version is not None:
-            table.schema = version.schema
-        table.handoff = stored_handoff(self._store, table.schema)
         table.own_progress = self._store.get_progress(Worker(table.id)) is not None or state.state is not State.READY
-        table.position = table.written = self._stored_position(table, destination)
+        self.place(table, self._stored_position(table, destination))
+        table.handoff = stored_handoff(self._store, table.schema, table.position)
         return table
 
     def _is_copied(self, table_id: int, state: TableState) -> bool:
@@ -123,13 +163,18 @@ class Tables:
         have rolled it back from Errored.
         """
         own = self._store.get_progress(Worker(table.id))
-        known = [own, destination.applied_lsn(table.schema), table.state.lsn]
+        known = [own, destination.applied_lsn(self._last_seen(table)), table.state.lsn]
         if own is None and table.state.state is State.READY:
             known.append(self._store.get_progress(APPLY))
         copy = self._store.get_copy(table.id)
         if copy is not None:
             known.append(copy[0].start_lsn)
         return max((lsn for lsn in known if lsn is not None), default=INVALID_LSN)
+
+    def _last_seen(self, table: Table) -> ReplicatedTableSchema:
+        """The table by the last version on record, under whose name the destination may have it."""
+        version = self._store.get_table_schema(table.id, Lsn((1 << 64) - 1))
+        return table.schema if version is None else version.schema
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -142,6 +187,12 @@ class Tables:
             if name in (table.name, table.schema.table.name.name) or name == table.schema.table.name.quoted:
                 return table
         raise TableNotFound(f"no table {name} in this pipeline")
+
+    def knows(self, table_id: int) -> bool:
+        return table_id in self._tables
+
+    def leaving(self) -> list[Table]:
+        return [table for table in self.all() if table.left_at is not None]
 
     def in_state(self, *states: State) -> list[Table]:
         return [table for table in self.all() if table.state.state in states]
@@ -157,6 +208,24 @@ class Tables:
         return {state: states.count(state) for state in State}
 
     # -- moving -------------------------------------------------------------------------------------------------
+
+    def add(self, schemas: Sequence[ReplicatedTableSchema], being_written: frozenset[int]) -> None:
+        """Take up tables that joined the publication: they are copied, as at the start.
+
+        `being_written`: tables to which transactions wrote that had not ended when they were published already.
+        """
+        with self._lock:
+            self._store.update_table_states({schema.table.id: TableState(State.INIT) for schema in schemas})
+            for schema in schemas:
+                written = not being_written.isdisjoint((schema.table.id, *schema.table.leaves))
+                table = Table(schema, TableState(State.INIT), wait_for_writers=written, retries=self._retries())
+                self._tables[table.id] = table
+
+    def remove(self, table: Table) -> None:
+        """Forget a table that left the publication."""
+        with self._lock:
+            self._store.delete_table(table.id)
+            del self._tables[table.id]
 
     def take(self, table: Table) -> bool:
         """Claim a table for work; False if someone has it."""
@@ -183,6 +252,48 @@ class Tables:
         table.position = max(table.position, lsn)
         table.written = max(table.written, table.position)
 
+    def place(self, table: Table, position: Lsn) -> None:
+        """The table stands here, durably and with nothing written beyond: it looks as it did at this position."""
+        table.position = table.written = position
+        before = Lsn(max(0, position - 1))
+        version = self._store.get_table_schema(table.id, before)
+        if version is None:
+            return
+        policies = self._policies(version.schema.table.name)
+        target = None
+        if not policies.mirrors:
+            kept = [v for v in self._store.get_table_schemas() if v.table_id == table.id and v.snapshot_lsn <= before]
+            target = target_of(policies, [v.schema for v in sorted(kept, key=lambda v: v.snapshot_lsn)])
+        table.become(version.schema, target)
+
+    def altering(self, table: Table, spans: Sequence[Span]) -> None:
+        """Before a write: keep the versions it leads to, so that a restart reads on with the one it finds."""
+        begun = [(span.began, span.version) for span in spans if span.began is not None]
+        for lsn, version in begun:
+            self._store.store_table_schema(version.schema, lsn)
+        metadata = self._store.get_destination_metadata(table.id) if begun else None
+        if metadata is not None:
+            lsn, version = begun[-1]
+            self._store.store_destination_metadata(table.id, metadata.applying(lsn, version.target.schema.mask))
+            reach("alter.after_applying", table.name)
+
+    def altered(self, table: Table, spans: Sequence[Span]) -> None:
+        """After it: the destination's table looks like the last of them."""
+        begun = [(span.began, span.version) for span in spans if span.began is not None]
+        if not begun:
+            return
+        reach("alter.before_applied", table.name)
+        metadata = self._store.get_destination_metadata(table.id)
+        if metadata is not None:
+            self._store.store_destination_metadata(table.id, metadata.applied())
+        for lsn, version in begun:
+            _log.info("schema changed", table=table.name, lsn=str(lsn), columns=len(version.schema.columns))
+        version = begun[-1][1]
+        table.become(version.schema, version.target)
+        if self._policies(version.schema.table.name).mirrors:
+            # The others are made of all versions since the copy.
+            self._store.prune_table_schemas({table.id: Lsn(max(0, table.position - 1))})
+
     def in_step(self, tables: Sequence[Table]) -> None:
         """These stand where the apply loop stands, whose progress is stored: they need none of their own."""
         with self._lock:
@@ -206,7 +317,8 @@ class Tables:
                 # Its copy starts over: nothing in the spool needs to wait for it.
                 table.position = INVALID_LSN
             reach("errored.after_progress", table.name)
-            table.written, table.pending = table.position, False
+            table.pending = False
+            self.place(table, table.position)
             reason = str(error) if policy is error.retry else f"{error} (tried {table.retries.attempts} times)"
             self._move([(table, TableState(State.ERRORED, None, reason, error.hint, policy))])
             reach("errored.after_state", table.name)
@@ -224,6 +336,12 @@ class Tables:
                 # Only then: a copy that fails again and again starts over each time, and its failures must count.
                 table.retries.succeeded()
             table.resync_asked = False
+
+    def copy_again(self, table: Table, error: HeadraceError) -> None:
+        """Back to Init, because the stream does not tell everything that happened to the table's rows."""
+        _log.warning("the table is copied again", table=table.name, error=str(error), detail=error.detail)
+        table.whole_only = table.whole_only or isinstance(error, KeyRangesOvertaken)
+        self.start_over(table)
 
     def roll_back(self, table: Table) -> None:
         """Take a failed table out of Errored and try again at once. Raises PipelineStateError for any other table."""

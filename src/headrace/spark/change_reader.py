@@ -23,9 +23,11 @@ from ..pgoutput.envelope import Envelope, envelope
 from ..pgoutput.messages import Relation
 from ..pgtypes.registry import TypeOptions
 from ..schema import ReplicatedTableSchema
+from ..schema_policy import Target
 from ..spool import Spool
 from ..spool.name import SegmentName
 from .part import Read
+from .projection import projected
 from .quarantine import rejected_changes
 
 __all__ = ["START", "ChangeReader", "Place", "change_schema", "read_messages", "require_same_columns"]
@@ -50,6 +52,8 @@ class ChangeReader:
     """Given while the table may meet changes that its copy has seen."""
     options: TypeOptions = _DEFAULTS
     quarantine: bool = True
+    target: Target | None = None
+    """Given where the rows go into a table with other columns."""
 
     def __call__(self, part: SegmentName) -> Iterator[Read]:
         batch, messages = read_messages(self.spool, part)
@@ -64,6 +68,8 @@ class ChangeReader:
             require_same_columns(self.schema, decoded.relation)
             if decoded.rejected.num_rows:
                 rejected = self._rejected(decoded, changes)
+        if self.target is not None:
+            changes = projected(changes, self.schema, self.target)
         return Read(changes, rejected, changes.nbytes)
 
     def _due(self, changes: pa.RecordBatch) -> pa.RecordBatch:

@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 
 from ..errors import HeadraceError, KeyRangesOvertaken, RetryPolicy, SourceLockTimeout
 from .failures import TaskFailure, as_headrace_error
-from .labels import cancel, job, tagged
+from .labels import cancel, job
 from .reports import TaskReports
 
-__all__ = ["TaskReports", "cancel", "job", "run_tasks", "spark_schema", "tagged", "task_dataframe"]
+__all__ = ["TaskReports", "cancel", "job", "run_tasks", "spark_schema", "task_dataframe"]
 
 _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")

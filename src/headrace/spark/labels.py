@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from ..errors import SparkError, SparkUnavailable
 from .failures import from_spark
 
-__all__ = ["cancel", "job", "label_thread", "tagged"]
+__all__ = ["cancel", "job", "label_thread"]
 
 _DESCRIPTION = "spark.job.description"
 _POOL = "spark.scheduler.pool"
@@ -47,28 +47,14 @@ def job(spark: SparkSession, description: str, *, pool: str | None = None) -> It
         raise from_spark(error, description) from None
 
 
-@contextmanager
-def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
-    """Jobs that this thread starts inside can be ended by `cancel(spark, tag)`."""
-    context = spark.sparkContext
-    already = tag in context.getJobTags()
-    context.addJobTag(tag)
-    try:
-        # A task that waits for its worker is woken, instead of being asked at its next turn.
-        with _properties(context, {_INTERRUPT: "true"}):
-            yield
-    finally:
-        if not already and not _java_is_gone():
-            context.removeJobTag(tag)
-
-
 def label_thread(spark: SparkSession, tag: str) -> None:
-    """For a thread that serves one purpose: all its jobs bear the tag and run in a pool of its own.
+    """For a thread that serves one purpose: `cancel` with the tag ends its jobs, which run in a pool of their own.
 
     So the jobs of several such threads share the cluster fairly; within one pool, first come is first served.
     """
     context = spark.sparkContext
     context.addJobTag(tag)
+    # A task that waits for its worker is woken, instead of being asked at its next turn.
     context.setLocalProperty(_INTERRUPT, "true")
     context.setLocalProperty(_POOL, f"{tag}-{threading.current_thread().name}")
 

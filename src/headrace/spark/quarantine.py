@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..destinations.row_keys import row_keys
 from ..destinations.rows import REJECTED_FIELDS
 from ..pgoutput.changes import ChangeBatch
 from ..pgtypes.contract import Rejected
@@ -22,7 +22,7 @@ def rejected_rows(
 ) -> pa.RecordBatch:
     """Of a batch of the initial copy."""
     parts = [
-        _quarantined(name, values.texts, _keys(schema, rows.take(pa.array(values.positions))))
+        _quarantined(name, values.texts, row_keys(schema, rows.take(pa.array(values.positions))))
         for name, values in rejected.items()
     ]
     return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=REJECTED_FIELDS)
@@ -38,7 +38,7 @@ def rejected_changes(schema: ReplicatedTableSchema, decoded: ChangeBatch, kept: 
     here = (at < len(place)) & (place[order][np.minimum(at, len(place) - 1)] == wanted)
     rows = kept.take(pa.array(order[at[here]]))
     found = found.filter(pa.array(here))
-    keys = _keys(schema, pa.RecordBatch.from_struct_array(rows.column("row")))
+    keys = row_keys(schema, pa.RecordBatch.from_struct_array(rows.column("row")))
     columns = [
         keys,
         found.column("column"),
@@ -47,28 +47,6 @@ def rejected_changes(schema: ReplicatedTableSchema, decoded: ChangeBatch, kept: 
         found.column("tx_ordinal"),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=REJECTED_FIELDS)
-
-
-def _keys(schema: ReplicatedTableSchema, rows: pa.RecordBatch) -> pa.StringArray:
-    """Each row's identity (the primary key where there is one) as a JSON object of texts; NULL without one."""
-    columns = [column for column in schema.table.key if column in schema.mask] or list(schema.identity)
-    names = [column.name for column in columns if _castable(rows.schema.field(column.name).type)]
-    if not names:
-        return pa.nulls(rows.num_rows, pa.string())
-    members = [_member(name, rows.column(name)) for name in names]
-    return pc.binary_join_element_wise("{", pc.binary_join_element_wise(*members, ", "), "}", "")
-
-
-def _castable(type: pa.DataType) -> bool:
-    return not (pa.types.is_nested(type) or pa.types.is_binary(type))
-
-
-def _member(name: str, values: pa.Array) -> pa.Array:
-    text = values.cast(pa.string())
-    for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r")):
-        text = pc.replace_substring(text, plain, escaped)
-    quoted = pc.binary_join_element_wise('"', text, '"', "")
-    return pc.binary_join_element_wise(f"{json.dumps(name)}: ", pc.fill_null(quoted, "null"), "")
 
 
 def _quarantined(name: str, texts: pa.Array, keys: pa.Array) -> pa.RecordBatch:

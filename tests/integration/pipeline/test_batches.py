@@ -11,10 +11,14 @@ import pytest
 from headrace.destinations.batch import Changes
 from headrace.events import UNCHANGED, Begin, Commit, Delete, Event, Insert, OldRowKind, Truncate, Update
 from headrace.lsn import Lsn
-from headrace.pipeline.batches import BatchReader, TableRange
+from headrace.pipeline.batches import BatchReader
 from headrace.pipeline.event_stream import read_events
+from headrace.pipeline.schema_following import SchemaFollower, Version
+from headrace.pipeline.spans import Span, TableRange
+from headrace.postgres.catalog import table_schemas
 from headrace.postgres.publications import published_tables
-from headrace.schema import ReplicatedTableSchema
+from headrace.schema import ReplicatedTableSchema, TableSchema
+from headrace.schema_policy import Target
 from headrace.spool import Spool
 from receiving import Source
 from recvlogical import current_lsn
@@ -38,13 +42,18 @@ class Received:
         end = current_lsn(connection)
         with source.receiving(self.config) as running:
             running.wait(lambda status: status.covered >= end)
-        self.reader = BatchReader(None, self.config.spool)
+        self.reader = BatchReader(None, self.config.spool, SchemaFollower(self.look_up, lambda _: True))
+        self.connection = connection
         self.segments = Spool.open(self.config.spool).segments()
         self.start = self.segments[0].start
         self.end = self.segments[-1].end
 
+    def look_up(self, table_id: int) -> TableSchema | None:
+        return table_schemas(self.connection, [table_id]).get(table_id)
+
     def range(self, table: str, start: Lsn | None = None, end: Lsn | None = None) -> TableRange:
-        return TableRange(self.schema(table), start or self.start, end or self.end)
+        version = Version(self.schema(table), Target.same(self.schema(table)))
+        return TableRange(version, start or self.start, end or self.end)
 
     def schema(self, table: str) -> ReplicatedTableSchema:
         return self.schemas[table]
@@ -55,12 +64,15 @@ class Received:
             [(c["op"], (c["row"] or c["old"])["id"]) for b in step.rows.batches() for c in b.to_pylist()]
             if isinstance(step, Changes)
             else "T"
-            for step in self.reader.table_batch(wanted, self.segments).steps
+            for step in self.reader.table_batch(wanted, self.spans(wanted), self.segments).steps
         ]
 
+    def spans(self, wanted: TableRange) -> list[Span]:
+        return self.reader.spans(wanted, self.segments)
+
     def events(self, *tables: str, start: Lsn | None = None) -> list[Event]:
-        ranges = [self.range(table, start) for table in tables]
-        return list(read_events(self.reader, self.config.spool, ranges, self.segments))
+        spans = [span for table in tables for span in self.spans(self.range(table, start))]
+        return list(read_events(self.reader, self.config.spool, spans, self.segments))
 
 
 @pytest.fixture

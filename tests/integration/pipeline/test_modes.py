@@ -178,8 +178,8 @@ def test_tables_that_join_and_leave_the_publication(
     connection.execute("ALTER PUBLICATION pub ADD TABLE late; ALTER PUBLICATION pub DROP TABLE b")
     insert(connection, "a")
     with piped(config, store, durable, spark) as running:
+        running.until(lambda: sorted(running.states()) == [A, "public.late"])
         running.until_ready()
-        assert sorted(running.states()) == [A, "public.late"]
         connection.execute("INSERT INTO late VALUES (2, 'streamed')")
         wait_equal(running, connection, durable, A, "public.late")
     assert len(store.get_table_states()) == 2

@@ -142,12 +142,14 @@ def run_script(conninfo: str, connection: Connection, root: Path, master: str, r
     return found
 
 
+@pytest.mark.spark
 def test_executors_of_their_own(conninfo: str, connection: Connection, tmp_path: Path) -> None:
     found = run_script(conninfo, connection, tmp_path, "local-cluster[2,1,1024]", 150_000)
     assert found["copied"] == 150_000
     assert found["peaks"].keys() >= {"driver", "jvm", "executor jvm", "worker", "receiver"}
 
 
+@pytest.mark.spark
 @pytest.mark.long
 def test_a_large_table_in_bounded_memory(conninfo: str, connection: Connection, tmp_path: Path) -> None:
     found = run_script(conninfo, connection, tmp_path, "local[2]", 5_000_000)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +23,8 @@ from headrace.errors import (
     SparkError,
     SpoolIoError,
 )
-from headrace.spark.jobs import TaskReports, cancel, job, run_tasks, tagged, task_dataframe
+from headrace.spark.jobs import TaskReports, cancel, job, run_tasks, task_dataframe
+from headrace.spark.labels import label_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -294,15 +296,26 @@ def test_a_job_bears_its_label_and_leaves_the_thread_as_it_was(spark: SparkSessi
         assert context is not None
         return tuple(context.getLocalProperty(f"spark.{n}") for n in ("job.description", "scheduler.pool", "job.tags"))
 
-    with tagged(spark, "pipeline-1"), job(spark, "outer", pool="copies"):
-        [(description, pool, tags)] = run_tasks(spark, [0], properties, description="inner", pool="batches")
+    context = spark.sparkContext
+
+    def labels() -> tuple[str | None, ...]:
+        return tuple(context.getLocalProperty(f"spark.{name}") for name in ("job.description", "scheduler.pool"))
+
+    def run() -> list[tuple[str | None, ...]]:
+        label_thread(spark, "pipeline-1")
+        with job(spark, "outer", pool="copies"):
+            found = run_tasks(spark, [0], properties, description="inner", pool="batches")
+            return [*found, labels()]
+
+    # In a thread of its own: what labels it stays with it.
+    with ThreadPoolExecutor(1, "labelled") as threads:
+        [(description, pool, tags), outer] = threads.submit(run).result()
         assert (description, pool) == ("inner", "batches")
         assert tags is not None
         assert "pipeline-1" in tags.split(",")  # beside those that Spark itself adds
-        assert spark.sparkContext.getLocalProperty("spark.job.description") == "outer"
-        assert spark.sparkContext.getLocalProperty("spark.scheduler.pool") == "copies"
-    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
-    assert list(spark.sparkContext.getJobTags()) == []
+        assert outer == ("outer", "copies")
+        assert threads.submit(labels).result() == (None, "pipeline-1-labelled_0")
+    assert list(context.getJobTags()) == []
 
 
 def test_a_cancelled_job_ends_and_its_worker_too(spark: SparkSession, tmp_path: Path) -> None:
@@ -317,11 +330,11 @@ def test_a_cancelled_job_ends_and_its_worker_too(spark: SparkSession, tmp_path: 
             time.sleep(0.01)
 
     def run() -> None:
-        with tagged(spark, "stop-me"):
-            try:
-                run_tasks(spark, [0], waits, description="waiting")
-            except SparkError as error:
-                outcome.append(str(error))
+        label_thread(spark, "stop-me")
+        try:
+            run_tasks(spark, [0], waits, description="waiting")
+        except SparkError as error:
+            outcome.append(str(error))
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import os
 import pyarrow as pa
@@ -56,6 +58,7 @@ print("done")
 """
 
 
+@pytest.mark.spark
 def test_tasks_run_in_executors_of_their_own(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

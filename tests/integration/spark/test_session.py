@@ -108,6 +108,7 @@ def test_an_old_or_unpinned_session_is_refused_with_all_reasons(
         adopt_session(spark)
 
 
+@pytest.mark.spark
 def test_the_environment_does_not_decide_and_nothing_is_left_behind(tmp_path: Path) -> None:
     done = run(
         """
@@ -147,6 +148,7 @@ def test_the_environment_does_not_decide_and_nothing_is_left_behind(tmp_path: Pa
     assert [line for line in done.stderr.splitlines() if "incubator" not in line] == []
 
 
+@pytest.mark.spark
 def test_a_spark_that_does_not_start_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     done = run(
         """
@@ -169,13 +171,15 @@ def test_a_spark_that_does_not_start_is_an_error_with_a_remedy(tmp_path: Path) -
     assert "INVALID_DRIVER_MEMORY" in no_spark
 
 
+@pytest.mark.spark
 def test_a_java_that_ends_while_running_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     done = run(
         """
         import os
         from headrace.config.spark import SparkConfig
         from headrace.errors import SparkUnavailable
-        from headrace.spark.jobs import run_tasks, tagged
+        from headrace.spark.jobs import run_tasks
+        from headrace.spark.labels import label_thread
         from headrace.spark.session import build_session, open_session
 
         config = SparkConfig(master="local[1]", short_lived=True, driver_memory="512m")
@@ -184,10 +188,10 @@ def test_a_java_that_ends_while_running_is_an_error_with_a_remedy(tmp_path: Path
         session = build_session(config)
         java = session.sparkContext._gateway.proc
         try:
-            with tagged(session, "pipeline"):
-                java.kill()
-                java.wait()
-                run_tasks(session, [1], str, description="copy")
+            label_thread(session, "pipeline")
+            java.kill()
+            java.wait()
+            run_tasks(session, [1], str, description="copy")
         except SparkUnavailable as error:
             print("raised", error, error.hint)
         os._exit(0)  # pyspark's own clean-up would wait for Java

@@ -96,10 +96,10 @@ def test_the_other_half_does_not_need_it() -> None:
 
 
 def test_a_truncate_is_due_for_all_ranges_or_for_none() -> None:
-    assert TWO.truncate_due(250)
-    assert not TWO.truncate_due(50)
+    assert TWO.statement_due(250)
+    assert not TWO.statement_due(50)
     with pytest.raises(KeyRangesOvertaken, match="truncated"):
-        TWO.truncate_due(150)
+        TWO.statement_due(150)
 
 
 @pytest.mark.parametrize(

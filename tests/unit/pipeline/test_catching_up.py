@@ -61,6 +61,7 @@ class Source:
             reception=SimpleNamespace(wait=lambda _until, _timeout: True),
             memory=SimpleNamespace(wait_until_resumed=lambda _timeout: None),
             check_stop=lambda: None,
+            read=lambda table, _end, _segments: table,
             write=self.write,
             announce=lambda: None,
         )

@@ -1,0 +1,206 @@
+"""Tables that come to the publication and leave it while the pipeline runs.
+
+The publication is looked at every few seconds, in a thread and on a connection of its own; what changed is taken up by
+the apply loop. The catalog is ahead of the stream: a table that left stays until everything before the look is applied.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import structlog
+
+from ..config.pipeline import OnTableRemoved, PipelineConfig
+from ..destinations.contract import Destination
+from ..errors import HeadraceError
+from ..lsn import Lsn
+from ..postgres.connection import connect
+from ..postgres.lag import wal_end
+from ..postgres.locks import written_tables
+from ..postgres.publications import PublishedTable, publication_outline, published_tables
+from ..postgres.source import installed_version
+from ..schema import ReplicatedTableSchema
+from ..table_state import State
+from .tables import Table, Tables
+
+__all__ = ["Discovery"]
+
+INTERVAL_S = 3.0
+_FILE = 0xFFFFFFFF
+
+_log = structlog.get_logger("headrace.discovery")
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The publication as it was once everything before `lsn` was committed."""
+
+    at: float
+    """When it was over, by the clock of `Table.described_at`."""
+    lsn: Lsn
+    tables: Mapping[int, ReplicatedTableSchema]
+    being_written: frozenset[int]
+    """Tables and leaf partitions to which transactions write that had not ended."""
+    ddl_is_told: bool
+    """Whether the event trigger tells of partitions that are attached and detached."""
+
+
+class Discovery:
+    """`start` and `close` the looking; `take_up` is called by the apply loop, again and again, and never waits."""
+
+    def __init__(self, config: PipelineConfig, tables: Tables, destination: Destination) -> None:
+        self._config = config
+        self._tables = tables
+        self._destination = destination
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._news: _Look | None = None
+        self._look: _Look | None = None
+        """The one taken up last. Tables that it cannot be compared with yet are in `_unsettled`."""
+        self._unsettled: set[int] = set()
+        self._goodbyes = ThreadPoolExecutor(1, "leaving")
+        self._thread = threading.Thread(target=self._run, name="publication", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._goodbyes.shutdown(wait=True)
+
+    def take_up(self, durable: Lsn, reached: Lsn) -> None:
+        """Add, start over and remove tables by the last look.
+
+        A table that stands at `durable`, as the apply loop does, has everything before `reached`.
+        """
+        with self._lock:
+            news, self._news = self._news, None
+        if news is not None:
+            self._look, self._unsettled = news, {*news.tables}
+            for table in self._tables.all():
+                self._see(table, news)
+        if self._look is not None and self._unsettled:
+            self._settle(self._look)
+        for table in self._tables.leaving():
+            if self._may_leave(table, durable, reached) and self._tables.take(table):
+                self._goodbyes.submit(self._leave, table)
+
+    def _see(self, table: Table, look: _Look) -> None:
+        if table.id not in look.tables:
+            table.left_at = look.lsn if table.left_at is None else min(table.left_at, look.lsn)
+        elif table.left_at is not None:
+            table.left_at = None
+            self._ask_copy(table, "it was out of the publication for a while")
+
+    def _settle(self, look: _Look) -> None:
+        """Compare what can be compared; add what is new, unless a table of its name is about to leave."""
+        known = {table.id: table for table in self._tables.all()}
+        leaving = {table.name for table in known.values() if table.left_at is not None}
+        unknown = [look.tables[oid] for oid in self._unsettled if oid not in known]
+        joining = [schema for schema in unknown if str(schema.table.name) not in leaving]
+        if joining:
+            names = sorted(str(schema.table.name) for schema in joining)
+            _log.info("tables joined the publication", tables=names[:10], count=len(names))
+            self._tables.add(joining, look.being_written)
+        settled = {oid for oid in self._unsettled if oid in known and self._compared(known[oid], look)}
+        self._unsettled -= settled | {schema.table.id for schema in joining}
+
+    def _compared(self, table: Table, look: _Look) -> bool:
+        """See what the stream does not tell: the table was out of the publication for a while, or its leaves changed.
+
+        False while it cannot be seen, because the table is being copied.
+        """
+        if table.resync_asked or table.state.state is State.INIT or look.at < table.described_at:
+            # Its copy is or will be of a later moment than the look.
+            return True
+        if not table.copied:
+            return False
+        published = look.tables[table.id]
+        problem = _problem(table.schema, published)
+        if problem is None and not look.ddl_is_told:
+            problem = _untold(table.schema, published)
+        if problem is not None:
+            self._ask_copy(table, problem)
+        return True
+
+    def _ask_copy(self, table: Table, problem: str) -> None:
+        _log.warning("the table is copied again", table=table.name, detail=problem)
+        table.wait_for_writers = table.resync_asked = True
+
+    def _may_leave(self, table: Table, durable: Lsn, reached: Lsn) -> bool:
+        """Whether nothing of it is left to be applied, or nothing can be."""
+        if table.busy or table.left_at is None:
+            return False
+        if not table.copied or (table.state.state is State.ERRORED and table.retries.due_at is None):
+            return True
+        stands = max(table.position, reached) if table.position >= durable else table.position
+        return stands >= table.left_at
+
+    def _leave(self, table: Table) -> None:
+        drop = self._config.on_table_removed is OnTableRemoved.DROP
+        try:
+            if drop:
+                self._destination.drop_table(table.target.schema)
+            self._tables.remove(table)
+        except HeadraceError as error:
+            # What is left is forgotten, or tried again, at the next start.
+            _log.error("a table that left could not be removed", table=table.name, error=str(error), hint=error.hint)
+        else:
+            became = "dropped" if drop else "kept as it is"
+            _log.info("table left the publication", table=table.name, destination=became)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with connect(self._config.pg_connection, "publication", pipeline=self._config.id) as connection:
+                    self._watch(connection)
+            except HeadraceError as error:
+                # What is wrong with the source is noticed where it is read; here the question comes again.
+                _log.debug("could not look at the publication", error=str(error))
+                self._closed.wait(INTERVAL_S)
+
+    def _watch(self, connection: psycopg.Connection[Any]) -> None:
+        known: tuple[PublishedTable, ...] | None = None
+        while not self._closed.wait(INTERVAL_S):
+            outline = publication_outline(connection, self._config.publication_name)
+            if outline != known:
+                tables = published_tables(connection, self._config.publication_name)
+                told = installed_version(connection) is not None
+                # The position last: what the look does not show was committed before it.
+                end = wal_end(connection)
+                ids = [oid for schema in tables for oid in (schema.table.id, *schema.table.leaves)]
+                written = written_tables(connection, ids)
+                look = _Look(time.monotonic(), end, {schema.table.id: schema for schema in tables}, written, told)
+                with self._lock:
+                    self._news = look
+                known = outline
+
+
+def _problem(known: ReplicatedTableSchema, published: ReplicatedTableSchema) -> str | None:
+    if known.entries and known.entries != published.entries:
+        return "it was taken out of the publication, or what the publication sends of it was changed"
+    before = dict(known.leaf_files)
+    for leaf, number in published.leaf_files:
+        # One that came later, as the event trigger told, has the file it was made with: of its own number.
+        if number != before.get(leaf, number) or (leaf not in before and number & _FILE != leaf):
+            return "one of its partitions was truncated, rewritten or away, which is not told where the root is sent"
+    return None
+
+
+def _untold(known: ReplicatedTableSchema, published: ReplicatedTableSchema) -> str | None:
+    """What else the stream does not tell where the event trigger is not installed."""
+    if dict(known.leaf_files).keys() != dict(published.leaf_files).keys():
+        return "partitions were attached or detached"
+    before = {column.name: column.attnum for column in known.columns}
+    for column in published.columns:
+        if before.get(column.name, column.attnum) != column.attnum:
+            return f"column {column.name} was dropped, and one of its name added"
+    return None

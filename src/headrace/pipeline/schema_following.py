@@ -1,0 +1,137 @@
+"""Follows a table from one schema version to the next, by what the stream shows of it.
+
+With the event trigger a message holds the table's whole catalog entry, at its place in the stream. Without it the
+Relation message before a change shows names and types only; the rest is looked up in the catalog as it is by now, which
+may be further ahead. Where existing rows cannot be known from that, the table is copied again: never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..errors import SchemaChangeRefused, TableSchemaChanged
+from ..events import Relation
+from ..pgoutput.columnar import Emitted
+from ..pgoutput.schema_marks import RelationMark
+from ..postgres.ddl_messages import parse_ddl
+from ..postgres.relation_resolution import CatalogEvidence, resolve_relation
+from ..schema import ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
+from ..schema_change import copy_reason, rows_rewritten
+from ..schema_policy import SchemaPolicies, Target, advanced
+
+__all__ = ["Followed", "SchemaFollower", "Version"]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A table at the source, and what it is at the destination."""
+
+    schema: ReplicatedTableSchema
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The next version, and what the destination has to do for it: perhaps nothing."""
+
+    version: Version
+    step: Relation | None
+
+
+class SchemaFollower:
+    """Says what a mark in the stream means for a table. Stateless; used by several threads.
+
+    Its methods are given the version in force, and the one in force before the transaction: what a transaction does and
+    undoes is nothing. They return None if nothing changed that concerns us. They raise TableSchemaChanged where the
+    table must be copied again, SchemaChangeRefused where the policy does not allow the change.
+    """
+
+    def __init__(
+        self,
+        look_up: Callable[[int], TableSchema | None],
+        follows: Callable[[Relation], bool],
+        policies: Callable[[TableName], SchemaPolicies] = lambda _: SchemaPolicies(),
+    ) -> None:
+        self._look_up = look_up
+        """The catalog's entry of a table as it is now; None: there is no such table any more."""
+        self._follows = follows
+        """Whether the destination can alter its table so."""
+        self._policies = policies
+
+    def of_message(self, version: Version, before: Version, emitted: Emitted) -> Followed | None:
+        """What a message of the event trigger tells."""
+        message = parse_ddl(emitted.message.content)
+        if message.table is None:
+            # Dropped: no change follows, and the publication, which is looked at beside the stream, has it no more.
+            return None
+        schema = version.schema
+        new = replace(schema, table=message.table, mask=_carried(schema, message.table))
+        rewritten = rows_rewritten(schema, new, rewrite=message.rewrite, plain=message.plain, tag=message.tag)
+        if new == schema and not rewritten:
+            return None
+        relation = Relation(emitted.start_lsn, emitted.commit_lsn, schema, new, rewritten)
+        return self._followed(version, before, relation, copy_reason(relation))
+
+    def of_relation(self, version: Version, before: Version, mark: RelationMark) -> Followed | None:
+        """What a Relation message tells that a change stands under."""
+        schema = version.schema
+        known = [(column.name, column.type.oid, column.typmod) for column in schema.columns]
+        found = [(column.name, column.type_oid, column.typmod) for column in mark.relation.columns]
+        flagged = {column.name for column in mark.relation.columns if column.key}
+        same_name = schema.table.name == TableName(mark.relation.namespace or "pg_catalog", mark.relation.name)
+        if same_name and known == found and flagged == {column.name for column in schema.identity}:
+            return None
+        now = self._look_up(schema.table.id)
+        resolved = resolve_relation(schema, mark.relation, now, _evidence(schema.table, now))
+        if resolved.schema == schema and resolved.copy_reason is None:
+            return None
+        # Another storage than the one known is a reason for a copy, which finds out what it is then.
+        table = replace(resolved.schema.table, natts=resolved.natts, storage=schema.table.storage)
+        new = replace(resolved.schema, table=table)
+        relation = Relation(mark.start_lsn, mark.commit_lsn, schema, new)
+        return self._followed(version, before, relation, resolved.copy_reason or copy_reason(relation))
+
+    def _followed(self, version: Version, before: Version, relation: Relation, problem: str | None) -> Followed:
+        policies = self._policies(relation.new.table.name)
+        target = advanced(policies, before.target, before.schema, relation.new)
+        if not policies.mirrors:
+            # A copy would not make it equal to the source, only lose what it has kept.
+            problem = None
+        new = Version(relation.new, target)
+        if target.schema == version.target.schema and problem is None:
+            return Followed(new, None)
+        step = replace(relation, old=version.target.schema, new=target.schema, rewritten=problem is not None)
+        if self._follows(step):
+            return Followed(new, step)
+        if not policies.mirrors:
+            msg = (
+                f"the schema of table {relation.new.table.name} changed, and the destination cannot alter its table so"
+            )
+            raise SchemaChangeRefused(msg)
+        msg = f"the columns of table {relation.new.table.name} changed"
+        raise TableSchemaChanged(msg, detail=problem or "the destination cannot alter its table so")
+
+
+def _evidence(before: TableSchema, now: TableSchema | None) -> CatalogEvidence:
+    if now is None:
+        return CatalogEvidence(before.natts)
+    same_storage = before.storage == now.storage if before.storage and now.storage else None
+    return CatalogEvidence(before.natts, now.natts or None, same_storage)
+
+
+def _carried(schema: ReplicatedTableSchema, new: TableSchema) -> ReplicationMask:
+    """What is published of the new columns, until a Relation message shows it.
+
+    Without a column list all of them; with one, those that are listed already. Generated columns only if others are.
+    """
+    old = schema.table
+    before = {column.attnum for column in old.columns}
+    listed = any(not column.generated and column not in schema.mask for column in old.columns)
+    generated = any(column.generated and column in schema.mask for column in old.columns)
+    fresh = {
+        column.attnum
+        for column in new.columns
+        if column.attnum not in before and not listed and (generated or not column.generated)
+    }
+    return ReplicationMask(frozenset(schema.mask.attnums | fresh) & {column.attnum for column in new.columns})
