@@ -17,6 +17,7 @@ from headrace.destinations.iceberg.catalog import Catalog, NewTable
 from headrace.destinations.iceberg.data_files import write_data
 from headrace.destinations.iceberg.files import TableLayout
 from headrace.destinations.iceberg.merge import Merge
+from headrace.destinations.iceberg.plan import TABLE_PROPERTIES
 from headrace.destinations.iceberg.record import PIPELINE, Record
 from headrace.destinations.iceberg.table import IcebergTable, Operation
 from headrace.lsn import Lsn
@@ -39,11 +40,13 @@ BY_BUCKET: dict[str, Any] = {
 }
 _FOLDED = folded_schema(ROW, ("id",))
 _MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
-_PROPERTIES = {"format-version": "3", PIPELINE: "7", "commit.manifest.min-count-to-merge": "30"}
+_PROPERTIES = {**TABLE_PROPERTIES, PIPELINE: "7"}
 
 
 class StreamedTable:
     """Implements what maintenance asks of a table (`HeldTable`)."""
+
+    copying = False
 
     def __init__(
         self, catalog: Catalog, warehouse: Path, spec: dict[str, Any] = UNPARTITIONED, sort_by: str | None = None
@@ -54,6 +57,10 @@ class StreamedTable:
         self.rows: dict[int, tuple[int, int, str]] = {}
         self._commits = 0
         order: dict[str, Any] = {"order-id": 0, "fields": []}
+        if sort_by is not None:
+            number = {"id": 1, "n": 2, "doc": 3}[sort_by]
+            how = {"transform": "identity", "source-id": number, "direction": "desc", "null-order": "nulls-last"}
+            order = {"order-id": 1, "fields": [how]}
         java = catalog.create(NewTable(self.name, _SCHEMA, spec, order, _PROPERTIES))
         self.table: IcebergTable | None = self._wrapped(java, "headrace-7-aaaaaaaaaaaa-", sort_by)
 
@@ -119,6 +126,11 @@ class StreamedTable:
         uri = f"sqlite:///{self.warehouse}/catalog.db"
         reader = load_catalog("headrace", type="sql", uri=uri, warehouse=self.warehouse.as_uri())
         return reader.load_table("public.t").scan(snapshot_id=snapshot).to_arrow()
+
+    def metadata(self) -> str:
+        """Where the table's current metadata is."""
+        self.open_table.refresh()
+        return str(self.open_table.java_table.operations().current().metadataFileLocation())
 
     def files(self) -> set[Path]:
         """Data files and vectors on disk."""

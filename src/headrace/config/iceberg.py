@@ -10,7 +10,15 @@ from pydantic import Field, SecretStr, StringConstraints, model_validator
 from .section import Section
 from .table_mode import TableMode
 
-__all__ = ["CatalogConfig", "CatalogType", "IcebergConfig", "IcebergTableConfig", "JsonAs", "MaintenanceConfig"]
+__all__ = [
+    "CatalogConfig",
+    "CatalogType",
+    "IcebergConfig",
+    "IcebergTableConfig",
+    "JsonAs",
+    "MaintenanceConfig",
+    "OnTableRename",
+]
 
 _SourceTable = Annotated[str, StringConstraints(pattern=r"^[^.]+\..+$")]
 
@@ -29,6 +37,13 @@ class JsonAs(str, Enum):
 
     STRING = "string"
     VARIANT = "variant"
+
+
+class OnTableRename(str, Enum):
+    """What becomes of a table's name when its source is renamed, or moved to another schema."""
+
+    RENAME = "rename"
+    KEEP = "keep"
 
 
 class CatalogConfig(Section):
@@ -169,6 +184,11 @@ class IcebergConfig(Section):
     )
     tables: dict[_SourceTable, IcebergTableConfig] = Field(
         default={}, description="What single tables do differently, by their name at the source, as schema.table."
+    )
+    on_table_rename: OnTableRename = Field(
+        default=OnTableRename.RENAME,
+        description="Whether a table follows when its source is renamed or moved to another schema, by the patterns, "
+        "or keeps its name. One with a name of its own keeps it. Default rename.",
     )
     properties: dict[str, str] = Field(
         default={}, description="Table properties for new tables, as Iceberg names them. Default none."

@@ -15,7 +15,7 @@ from headrace.schema import ReplicatedTableSchema
 from headrace.stores import MemoryStore
 from headrace.testing.example_tables import example_table
 from headrace.testing.local_rows import LocalRows
-from lakehouse import iceberg_settings, lake
+from lakehouse import iceberg_settings, lake, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 UPPER = example_table(1, "Orders", {"id": "int8"}, ("id",))
 LOWER = example_table(2, "orders", {"id": "int8"}, ("id",))
 OTHER = example_table(3, "other", {"id": "int8"}, ("id",))
+WITH_OP = example_table(4, "logged", {"id": "int8", "_Headrace_op": "text"}, ("id",))
+WITH_FLAG = example_table(5, "kept", {"id": "int8", "_headrace_deleted_at": "text"}, ("id",))
 ROWS = LocalRows(pa.table({"id": pa.array([1, 2], pa.int64())}))
 
 
@@ -59,6 +61,34 @@ def test_names_that_cannot_be_meant(
         _opened(tmp_path / "warehouse", spark, *tables, **settings)
     assert raised.value.hint
     assert not (tmp_path / "warehouse").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "mode", "column"),
+    [(WITH_OP, "changelog", "_Headrace_op"), (WITH_FLAG, "soft_delete", "_headrace_deleted_at")],
+)
+def test_columns_named_like_ours_are_refused(
+    table: ReplicatedTableSchema, mode: str, column: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    told = f"table {table.table.name} has a column {column}, a name that mode {mode} needs"
+    rows = LocalRows(pa.table({"id": pa.array([1], pa.int64()), column: ["x"]}))
+    with pytest.raises(ConfigError, match=told) as raised:
+        _opened(tmp_path / "early", spark, LOWER, table, mode=mode)
+    assert "rename the column" in str(raised.value.hint)
+    assert f'destination.tables."{table.table.name}".mode' in str(raised.value.hint)
+    assert not (tmp_path / "early").exists()
+    # One that is published later takes out itself only.
+    destination = _opened(tmp_path / "late", spark, LOWER, mode=mode)
+    with pytest.raises(ConfigError, match=told):
+        destination.write_table_rows(table, rows, 0)
+    destination.write_table_rows(LOWER, ROWS, 0)
+    destination.shutdown()
+    assert lake(tmp_path / "late").list_tables("public") == [("public", "orders")]
+    # A mirror adds no columns.
+    destination = _opened(tmp_path / "mirror", spark, table)
+    destination.write_table_rows(table, rows, 0)
+    destination.shutdown()
+    assert read_table(tmp_path / "mirror", str(table.table.name)).to_pylist() == [{"id": 1, column: "x"}]
 
 
 def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path, spark: SparkSession) -> None:

@@ -7,11 +7,9 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import psycopg
 import pyarrow.parquet as pq
 import pytest
@@ -24,6 +22,7 @@ from headrace.destinations.iceberg import IcebergDestination
 from headrace.lsn import Lsn
 from headrace.stores import MemoryStore
 from headrace.table_state import State
+from iceberg_duckdb import duckdb_with_iceberg, local_path
 from lake_oracle import Lakehouse
 from lakehouse import iceberg_settings, lake, read_table
 from pipelining import Piped, piped, pipeline_config
@@ -95,11 +94,8 @@ def _delete_files(table: Table) -> list[Any]:
 
 def _by_duckdb(table: Table) -> list[tuple[Any, ...]]:
     """All rows, sorted, as DuckDB's own reader of Iceberg finds them."""
-    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
-        for name in ("avro", "iceberg"):
-            (package,) = import_module(f"duckdb_extension_{name}").__path__
-            connection.execute(f"LOAD '{next(Path(package).rglob('*.duckdb_extension'))}'")
-        metadata = table.metadata_location.removeprefix("file://").removeprefix("file:")
+    with duckdb_with_iceberg() as connection:
+        metadata = local_path(table.metadata_location)
         return connection.execute(f"SELECT id, region, zip FROM iceberg_scan('{metadata}') ORDER BY id").fetchall()
 
 

@@ -16,16 +16,20 @@ __all__ = ["Attempt"]
 class Attempt:
     """Use it in a `with` block: what is added to it is committed at the end, with the record.
 
-    Without `record_anyway` nothing is committed where nothing changed.
+    Nothing is committed where nothing changed.
     """
 
-    def __init__(self, table: IcebergTable, record: Record, *, record_anyway: bool = False) -> None:
-        self._table, self._record, self._record_anyway = table, record, record_anyway
+    def __init__(self, table: IcebergTable, record: Record) -> None:
+        self._table, self._record = table, record
         self._operations: list[Operation] = []
         self.planned = table.files()
 
     def add(self, operation: Operation) -> None:
         self._operations.append(operation)
+
+    @property
+    def written(self) -> list[Written]:
+        return [operation.written for operation in self._operations]
 
     def __enter__(self) -> Attempt:
         return self
@@ -35,7 +39,7 @@ class Attempt:
     ) -> None:
         if error is not None:
             self._discard()
-        elif self._record_anyway or any(op.truncate or op.written != Written() for op in self._operations):
+        elif any(not operation.is_nothing for operation in self._operations):
             self._commit()
 
     def _commit(self) -> None:
@@ -49,4 +53,4 @@ class Attempt:
             raise
 
     def _discard(self) -> None:
-        discard(self._table.layout, [operation.written for operation in self._operations])
+        discard(self._table.layout, self.written)

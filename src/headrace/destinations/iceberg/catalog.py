@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,17 +114,40 @@ class Catalog:
     def create(self, table: NewTable) -> Any:
         iceberg = self.java.iceberg
         with java_errors(f"create table {'.'.join(table.name)}"):
-            namespace = iceberg.catalog.Namespace.of(self.java.strings(table.name[:-1]))
-            # Tables are created side by side, and a namespace that two find missing only one can make.
-            with self._making_namespace:
-                if not self._catalog.namespaceExists(namespace):
-                    self._catalog.createNamespace(namespace)
+            self._make_namespace(table.name[:-1])
             schema = iceberg.SchemaParser.fromJson(json.dumps(table.schema))
             spec = iceberg.PartitionSpecParser.fromJson(schema, json.dumps(table.spec))
             order = iceberg.SortOrderParser.fromJson(schema, json.dumps(table.sort_order))
             builder = self._catalog.buildTable(self._identifier(table.name), schema)
             builder.withPartitionSpec(spec).withSortOrder(order).withProperties(self.java.map(table.properties))
             return builder.create()
+
+    def rename(self, old: tuple[str, ...], new: tuple[str, ...]) -> None:
+        with java_errors(f"rename table {'.'.join(old)} to {'.'.join(new)}"):
+            self._make_namespace(new[:-1])
+            self._catalog.renameTable(self._identifier(old), self._identifier(new))
+
+    def names(self) -> list[tuple[str, ...]]:
+        """Of all tables there are."""
+        with java_errors("list the tables of the catalog"):
+            empty = self.java.iceberg.catalog.Namespace.empty()
+            return [name for space in self._namespaces(empty) for name in self._tables_in(space)]
+
+    def _namespaces(self, above: Any) -> Iterator[Any]:
+        for space in self._catalog.listNamespaces(above):
+            yield space
+            yield from self._namespaces(space)
+
+    def _tables_in(self, space: Any) -> Iterator[tuple[str, ...]]:
+        for identifier in self._catalog.listTables(space):
+            yield (*identifier.namespace().levels(), identifier.name())
+
+    def _make_namespace(self, parts: tuple[str, ...]) -> None:
+        namespace = self.java.iceberg.catalog.Namespace.of(self.java.strings(parts))
+        # Tables are created side by side, and a namespace that two find missing only one can make.
+        with self._making_namespace:
+            if not self._catalog.namespaceExists(namespace):
+                self._catalog.createNamespace(namespace)
 
     def drop(self, name: tuple[str, ...]) -> None:
         """Remove the table and its files."""

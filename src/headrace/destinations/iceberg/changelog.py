@@ -19,11 +19,12 @@ from .data_files import write_data
 from .files import TableLayout, Written
 from .variant_schema import readable_schema
 
-__all__ = ["CopiedRows", "LoggedChanges", "changelog_schema", "log_truncate"]
+__all__ = ["BEFORE", "OP", "SCHEMA_VERSION", "CopiedRows", "LoggedChanges", "changelog_schema", "log_truncate"]
 
 OP = "_headrace_op"
 BEFORE = "_headrace_before"
 UNCHANGED = "_headrace_unchanged"
+SCHEMA_VERSION = "_headrace_schema_version"
 COPIED = "R"
 """The operation of a row that was there when the table was copied; the others are I, U, D, and T for a truncate."""
 
@@ -46,6 +47,8 @@ def changelog_schema(rows: pa.Schema) -> pa.Schema:
             # Names of columns whose value the update left as it was and Postgres did not send: NULL here.
             pa.field(UNCHANGED, pa.list_(pa.string())),
             pa.field(BEFORE, pa.struct(plain)),
+            # The commit since which the source's table looked as it did for this change; 0: since it was copied.
+            pa.field(SCHEMA_VERSION, pa.int64()),
         ]
     )
 
@@ -63,7 +66,12 @@ class CopiedRows:
 
     def _logged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         size = batch.num_rows
-        given = {OP: pa.repeat(COPIED, size), **dict(zip(batch.schema.names, batch.columns, strict=True))}
+        version = pa.repeat(pa.scalar(0, pa.int64()), size)
+        given = {
+            OP: pa.repeat(COPIED, size),
+            SCHEMA_VERSION: version,
+            **dict(zip(batch.schema.names, batch.columns, strict=True)),
+        }
         columns = [given.get(field.name) for field in self.schema]
         filled = [pa.nulls(size, field.type) if c is None else c for c, field in zip(columns, self.schema, strict=True)]
         return pa.RecordBatch.from_arrays(filled, schema=self.schema)
@@ -75,6 +83,7 @@ class LoggedChanges:
 
     layout: TableLayout
     schema: pa.Schema
+    version: int = 0
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Written:
         return write_data(self.layout, (self._logged(batch) for batch in batches if batch.num_rows))
@@ -88,11 +97,12 @@ class LoggedChanges:
         before_field = self.schema.field(BEFORE)
         absent = pc.is_null(batch["old_kind"])
         before = pa.StructArray.from_arrays(old.flatten(), fields=list(before_field.type), mask=absent)
-        columns = [batch["op"].cast(pa.string()), *place, *after, _named(batch["unchanged"], names), before]
+        version = pa.repeat(pa.scalar(self.version, pa.int64()), batch.num_rows)
+        columns = [batch["op"].cast(pa.string()), *place, *after, _named(batch["unchanged"], names), before, version]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def log_truncate(layout: TableLayout, truncate: Truncate) -> Written:
+def log_truncate(layout: TableLayout, truncate: Truncate, version: int = 0) -> Written:
     """Write a log's row for a truncate: no column of the source has a value."""
     schema = schema_to_pyarrow(readable_schema(layout.schema_json), include_field_ids=False)
     place: tuple[int | datetime, ...] = (
@@ -101,7 +111,7 @@ def log_truncate(layout: TableLayout, truncate: Truncate) -> Written:
         truncate.xid,
         truncate.commit_time,
     )
-    known = {OP: "T", **dict(zip((field.name for field in _PLACE), place, strict=True))}
+    known = {OP: "T", SCHEMA_VERSION: version, **dict(zip((field.name for field in _PLACE), place, strict=True))}
     columns = [pa.array([known.get(field.name)], field.type) for field in schema]
     return write_data(layout, iter([pa.RecordBatch.from_arrays(columns, schema=schema)]))
 

@@ -19,7 +19,7 @@ from .soft_delete import DELETED
 from .variant import VARIANT, variant_array
 from .variant_schema import readable_schema, variant_columns, variant_paths, variant_statistics
 
-__all__ = ["FIELD_ID", "ColumnPlan", "column_plan", "conformed", "struct_rows"]
+__all__ = ["FIELD_ID", "ColumnPlan", "column_plan", "conformed", "lost_texts", "struct_rows"]
 
 FIELD_ID = b"PARQUET:field_id"
 
@@ -71,6 +71,12 @@ def conformed(batch: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
 
+def lost_texts(given: pa.RecordBatch | pa.Table, made: pa.RecordBatch | pa.Table) -> int:
+    """How many JSON texts became NULL when `made` was made of `given`: no variant can hold them."""
+    variants = [field.name for field in made.schema if field.type.equals(VARIANT) and field.name in given.schema.names]
+    return sum(made.column(name).null_count - given.column(name).null_count for name in variants)
+
+
 def struct_rows(structs: pa.ChunkedArray, columns: ColumnPlan) -> pa.Table:
     """Rows that come as structs, in the table's columns. Any of them may be NULL: a delete has only its key."""
     nullable = pa.schema([field.with_nullable(nullable=True) for field in columns.arrow])
@@ -83,7 +89,17 @@ def _typed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         return array
     if wanted.equals(VARIANT):
         return variant_array(array)
-    return array.cast(wanted)
+    return _struct(array, wanted) if pa.types.is_struct(wanted) else array.cast(wanted)
+
+
+def _struct(array: pa.StructArray, wanted: pa.DataType) -> pa.StructArray:
+    """By name, as whole rows are: the old values of a change log, whose columns grow more."""
+    names = {field.name: place for place, field in enumerate(array.type)}
+    children = [
+        _typed(array.field(names[field.name]), field.type) if field.name in names else pa.nulls(len(array), field.type)
+        for field in wanted
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())
 
 
 def _absent(field: pa.Field, size: int) -> pa.Array:

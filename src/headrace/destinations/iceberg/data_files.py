@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from .columns import column_plan, conformed
+from .columns import column_plan, conformed, lost_texts
 from .files import DataFile, TableLayout, Written
 from .parquet_file import OpenFile
 from .partitions import Partition, partitioning
@@ -38,7 +38,7 @@ def write_data(layout: TableLayout, batches: Iterator[pa.RecordBatch]) -> Writte
     except BaseException:
         files.discard()
         raise
-    return Written(data=data, rows=sum(file.records for file in data))
+    return Written(data=data, rows=sum(file.records for file in data), lost=files.lost)
 
 
 class _Waiting:
@@ -73,9 +73,12 @@ class _Files:
         self._open: OrderedDict[Partition, OpenFile] = OrderedDict()
         self._paths: list[str] = []
         self._done: list[DataFile] = []
+        self.lost = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        for partition, rows in self._partitioning.split(conformed(batch, self._columns.arrow)):
+        made = conformed(batch, self._columns.arrow)
+        self.lost += lost_texts(batch, made)
+        for partition, rows in self._partitioning.split(made):
             waiting = self._waiting.setdefault(partition, _Waiting())
             waiting.add(rows)
             if waiting.is_full:

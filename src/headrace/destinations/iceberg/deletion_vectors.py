@@ -10,7 +10,9 @@ import json
 import struct
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,9 @@ _MAGIC = b"\xd1\xd3\x39\x64"
 # The id of the reserved column of row positions.
 _POSITION_FIELD = 2147483645
 _UINT32 = struct.Struct(">I")
+
+_AT_ONCE = 16
+"""Files written at once: on object storage each takes some 50 ms, whatever its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +58,34 @@ class _Blob:
 
 
 def write_vectors(layout: TableLayout, deleted: Sequence[tuple[LiveFile, Positions]]) -> tuple[DeletionVector, ...]:
-    """Write one Puffin file with a vector per data file: its deleted positions, those of its present vector added.
+    """Write a vector per data file: its deleted positions, those of its present vector added.
 
+    Each in a Puffin file of its own, though one could hold them all: DuckDB 1.5 then applies vectors to the wrong data
+    files, and Iceberg's own expiry of snapshots removes files whose other vectors still count.
     When it raises, it has removed what it wrote.
     """
     if not deleted:
         return ()
-    io, path = file_io(layout), new_path(layout, ".puffin")
-    content = bytearray(_PUFFIN_MAGIC)
-    blobs = []
-    for file, positions in deleted:
-        bitmap = BitMap64(np.ascontiguousarray(positions, dtype=np.uint64))
-        if file.vector is not None:
-            bitmap |= read_vector(io, file.vector)
-        blob = _blob(bitmap)
-        blobs.append(_Blob(file.path, len(content), len(blob), len(bitmap)))
-        content += blob
-    content += _footer(blobs)
+    io, paths = file_io(layout), [new_path(layout, ".puffin") for _ in deleted]
     try:
-        with io.new_output(path).create(overwrite=True) as sink:
-            sink.write(bytes(content))
+        with ThreadPoolExecutor(min(_AT_ONCE, len(deleted))) as threads:
+            files, positions = zip(*deleted, strict=True)
+            return tuple(threads.map(partial(_write, io), paths, files, positions))
     except BaseException:
-        removed(io, [path])
+        removed(io, paths)
         raise
-    size = len(content)
-    return tuple(_vector(file, path, size, blob) for (file, _), blob in zip(deleted, blobs, strict=True))
+
+
+def _write(io: FileIO, path: str, file: LiveFile, positions: Positions) -> DeletionVector:
+    bitmap = BitMap64(np.ascontiguousarray(positions, dtype=np.uint64))
+    if file.vector is not None:
+        bitmap |= read_vector(io, file.vector)
+    content = _blob(bitmap)
+    blob = _Blob(file.path, len(_PUFFIN_MAGIC), len(content), len(bitmap))
+    whole = _PUFFIN_MAGIC + content + _footer(blob)
+    with io.new_output(path).create(overwrite=True) as sink:
+        sink.write(whole)
+    return _vector(file, path, len(whole), blob)
 
 
 def read_vector(io: FileIO, vector: DeletionVector) -> BitMap64:
@@ -112,8 +120,8 @@ def _blob(bitmap: BitMap64) -> bytes:
     return _UINT32.pack(len(body)) + body + _UINT32.pack(zlib.crc32(body))
 
 
-def _footer(blobs: Sequence[_Blob]) -> bytes:
-    payload = json.dumps({"blobs": [blob.footer() for blob in blobs]}, ensure_ascii=False).encode()
+def _footer(blob: _Blob) -> bytes:
+    payload = json.dumps({"blobs": [blob.footer()]}, ensure_ascii=False).encode()
     # Length, then four bytes of flags: the payload is not compressed.
     return _PUFFIN_MAGIC + payload + struct.pack("<i", len(payload)) + bytes(4) + _PUFFIN_MAGIC
 

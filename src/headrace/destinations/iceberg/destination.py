@@ -2,55 +2,54 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import structlog
 
 from ...config.iceberg import IcebergConfig
 from ...config.table_mode import TableMode
-from ...errors import DestinationConflict, DestinationRejected, PipelineStateError
-from ...events import Truncate
+from ...errors import (
+    DestinationConflict,
+    DestinationError,
+    DestinationRejected,
+    PipelineStateError,
+    UnrepresentableValue,
+)
+from ...events import Relation
 from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema, TableName
-from ..batch import Changes, EventBatch, Step, TableBatch
+from ..batch import Changes, EventBatch, TableBatch
 from ..contract import DestinationContext, Durability
-from ..fold import folded
 from ..rows import Rows
 from .attempt import Attempt
+from .batch_steps import BatchSteps, altered_layout, together
 from .catalog import Catalog, catalog_packages
-from .changelog import CopiedRows, LoggedChanges, changelog_schema, log_truncate
+from .changelog import CopiedRows, changelog_schema
 from .data_files import write_data
+from .evolution.alteration import Alteration
 from .files import TableLayout, Written
-from .java import CommitStateUnknown, Java, TableGone, java_errors
+from .following import definition, follows, is_replaceable, replacement
+from .held_tables import Held, HeldTables
+from .java import CommitStateUnknown, Java
+from .leftovers import discard
 from .live_rows import LiveRows
 from .maintenance import Maintenance
-from .merge import Merge, rewrite_deleted
-from .plan import TablePlan, make_plans
+from .plan import TablePlan
 from .quarantine import Quarantine
-from .record import Record
-from .table import Files, IcebergTable, Operation
+from .record import COPY_AGAIN, Record
+from .table import IcebergTable, Operation
+from .variant_schema import variant_columns
 
 __all__ = ["IcebergDestination"]
 
+_Result = TypeVar("_Result")
+
 _log = structlog.get_logger("headrace.destinations.iceberg")
-
-
-@dataclass(slots=True, eq=False)
-class _Held:
-    """A table, once it was looked for. Its lock is held while it is written, and while maintenance commits."""
-
-    plan: TablePlan
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    table: IcebergTable | None = None
-
-    @property
-    def name(self) -> tuple[str, ...]:
-        return self.plan.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +58,18 @@ class _Open:
 
     context: DestinationContext
     catalog: Catalog
+    tables: HeldTables
     quarantine: Quarantine
     maintenance: Maintenance
-    file_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """Where a part of a copy goes. With an alteration it replaces all that the table holds."""
+
+    table: IcebergTable
+    layout: TableLayout
+    alteration: Alteration | None = None
 
 
 class IcebergDestination:
@@ -70,22 +78,22 @@ class IcebergDestination:
     name = "iceberg"
     whole_batches = False
 
-    def __init__(self, settings: IcebergConfig) -> None:
-        self._settings = settings
+    def __init__(self, settings: IcebergConfig, *, quarantine: bool = True) -> None:
+        """`quarantine` false: a value that no Iceberg type holds is an error (`on_unrepresentable`)."""
+        self._settings, self._quarantine = settings, quarantine
         self.packages = catalog_packages(settings)
-        self._lock = threading.Lock()
-        self._held: dict[TableName, _Held] = {}
         self._open: _Open | None = None
 
     def startup(self, context: DestinationContext) -> None:
-        names = [schema.table.name for schema in context.tables]
-        self._held = {name: _Held(plan) for name, plan in make_plans(self._settings, names).items()}
+        tables = HeldTables(self._settings, context)
         catalog = Catalog(Java(context.spark), self._settings)
         # What a crash leaves behind is told by the run in its name: only one run of a pipeline writes at a time.
         prefix = f"headrace-{context.pipeline_id}-{uuid.uuid4().hex[:12]}-"
+        tables.open(catalog, prefix)
         quarantine = Quarantine(catalog, self._settings, context.pipeline_id, prefix)
-        maintenance = Maintenance(catalog, self._settings.maintenance, self._tables)
-        self._open = _Open(context, catalog, quarantine, maintenance, prefix)
+        maintenance = Maintenance(catalog, self._settings.maintenance, lambda: [*tables.all(), quarantine])
+        self._open = _Open(context, catalog, tables, quarantine, maintenance)
+        quarantine.open()
         maintenance.start()
 
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
@@ -97,29 +105,96 @@ class IcebergDestination:
         return frozenset() if record is None else record.parts
 
     def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
-        held, opened = self._table(schema), self._opened
+        tables = self._opened.tables
+        held = tables.of(schema)
+
+        def mark() -> None:
+            table = tables.found(held, schema)
+            if table is not None and is_replaceable(held.plan, table, schema):
+                # Readers see its rows until those of the new copy take their place.
+                table.set_property(COPY_AGAIN, "true")
+            elif table is not None:
+                tables.drop(held)
+
+        self._retried(held, mark)
         with held.lock:
-            if self._found(held, schema) is not None:
-                opened.catalog.drop(held.plan.name)
-            held.table = None
-            opened.quarantine.forget(schema.table.id)
+            self._opened.quarantine.forget(schema.table.id)
+
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        tables = self._opened.tables
+        held = tables.of(schema)
+        with held.lock:
+            if tables.found(held, schema) is not None:
+                tables.drop(held)
+            tables.forget(schema)
+            self._opened.quarantine.forget(schema.table.id)
 
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
-        held = self._table(schema)
+        tables = self._opened.tables
+        held = tables.of(schema)
 
-        def write() -> None:
-            table = self._found(held, schema) or self._created(held, schema, rows.arrow_schema)
+        def begun() -> _Copy | None:
+            tables.found(held, schema)
+            tables.follow_name(held, [schema.table.name])
+            table = held.table or tables.found(held, schema) or tables.created(held, schema, rows.arrow_schema)
             record = table.record()
-            if part in record.parts:
-                return
-            task = self._copy_task(held.plan, table.layout, rows.arrow_schema)
-            copied = replace(record, parts=record.parts | {part})
-            with Attempt(table, copied, record_anyway=True) as attempt:
-                attempt.add(Operation(_added(rows.in_tasks(task))))
-                self._opened.quarantine.add_copied(schema, rows, part)
+            held.copying = part not in record.parts
+            if not held.copying:
+                return None
+            return self._replacing(held, table, schema, rows) if record.stale else _Copy(table, table.layout)
 
-        self._retried(held, write)
+        copy = self._retried(held, begun)
+        if copy is not None:
+            try:
+                self._copy(held, copy, schema, rows, part)
+            finally:
+                held.copying = False
         return Durability.DURABLE
+
+    def _replacing(self, held: Held, table: IcebergTable, schema: ReplicatedTableSchema, rows: Rows) -> _Copy:
+        if not is_replaceable(held.plan, table, schema):
+            self._opened.tables.drop(held)
+            created = self._opened.tables.created(held, schema, rows.arrow_schema)
+            return _Copy(created, created.layout)
+        altered = replacement(held.plan, definition(table, schema), schema)
+        return _Copy(table, altered_layout(table.layout, altered), altered)
+
+    def _copy(self, held: Held, copy: _Copy, schema: ReplicatedTableSchema, rows: Rows, part: int) -> None:
+        """The rows are written without the lock, however many: maintenance and its commits need not wait for them."""
+        layout, table_id, replacing = copy.layout, copy.table.table_id, copy.alteration is not None
+        written = together(rows.in_tasks(self._copy_task(held.plan, layout, rows.arrow_schema)))
+
+        def commit() -> None:
+            found = self._opened.tables.found(held, schema)
+            if found is None or found.table_id != table_id or found.record().stale != replacing:
+                msg = f"the Iceberg table {layout.name} was dropped while rows were copied into it"
+                raise DestinationError(msg)
+            record = found.record()
+            copied = replace(record, parts=record.parts | {part}, stale=False)
+            found.commit(found.files(), [Operation(written, replacing, copy.alteration)], copied)
+            if replacing:
+                self._look_again(held, schema)
+
+        try:
+            self._opened.quarantine.add_copied(
+                schema, rows, part, self._lost(schema, variant_columns(layout.schema_json), [written])
+            )
+            self._retried(held, commit)
+        except CommitStateUnknown:
+            # Perhaps the files are in the table.
+            raise
+        except BaseException:
+            discard(layout, [written])
+            raise
+
+    def follows(self, relation: Relation) -> bool:
+        """See `docs/destinations/iceberg.md`, Schema changes. A log of changes goes on, whatever happens."""
+        tables = self._opened.tables
+        held = tables.of(relation.new)
+        if held.plan.mode is TableMode.CHANGELOG:
+            return True
+        with held.lock:
+            return follows(held.plan, tables.found(held, relation.new), relation)
 
     def write_events(self, batch: EventBatch) -> Durability:
         for part in batch.tables:
@@ -137,43 +212,66 @@ class IcebergDestination:
 
     def maintain(self, table: TableName) -> None:
         """Compact the table, expire its snapshots and remove its orphan files, now."""
-        self._opened.maintenance.maintain(self._held[table])
-
-    def _tables(self) -> list[_Held]:
-        with self._lock:
-            return list(self._held.values())
+        self._opened.maintenance.maintain(self._opened.tables.named(table))
 
     def _write_table(self, part: TableBatch, end: Lsn) -> None:
-        held = self._table(part.schema)
+        tables = self._opened.tables
+        held = tables.of(part.schema)
+        relations = [step for step in part.steps if isinstance(step, Relation)]
 
         def write() -> None:
-            table = self._found(held, part.schema) or self._missing(held, part)
+            table = tables.found(held, part.schema) or self._missing(held, part)
             record = table.record()
             if record.lsn is not None and record.lsn >= end:
                 return
+            new = [step for step in relations if record.lsn is None or step.commit_lsn >= record.lsn]
+            if new:
+                # Before the rows: that it cannot be, a name that is taken say, must not come too late.
+                tables.follow_name(held, [relation.new.table.name for relation in new])
+                table = held.table or tables.found(held, part.schema) or table
             with Attempt(table, replace(record, lsn=end)) as attempt:
-                for operation in _operations(held.plan.mode, table, attempt.planned, part):
+                steps = BatchSteps(held.plan, table, attempt.planned, record.lsn)
+                for operation in steps.operations(part):
                     attempt.add(operation)
-                for step in part.steps:
-                    if isinstance(step, Changes):
-                        self._opened.quarantine.add_changes(step, end)
+                lost = self._lost(part.schema, steps.variants, attempt.written)
+                changes = [step for step in part.steps if isinstance(step, Changes)]
+                self._opened.quarantine.add_changes(changes, end, lost)
+            if relations:
+                self._look_again(held, relations[-1].new)
 
         self._retried(held, write)
 
-    def _retried(self, held: _Held, write: Callable[[], None]) -> None:
+    def _look_again(self, held: Held, schema: ReplicatedTableSchema) -> None:
+        """After the table was altered: what is kept of it is of before."""
+        held.table = None
+        self._opened.tables.found(held, schema)
+
+    def _lost(
+        self, schema: ReplicatedTableSchema, variants: Iterable[str], written: Sequence[Written]
+    ) -> tuple[str, ...]:
+        """The columns in which JSON may be lost, if any was. Raises if that is to be an error."""
+        if not any(one.lost for one in written):
+            return ()
+        columns = tuple(variants)
+        if not self._quarantine:
+            msg = f"table {schema.table.name} has JSON in {', '.join(columns)} that no VARIANT holds"
+            hint = "set on_unrepresentable to quarantine, or destination.json_as to string and resync the table"
+            raise UnrepresentableValue(msg, hint=hint)
+        return columns
+
+    def _retried(self, held: Held, write: Callable[[], _Result]) -> _Result:
         """Again from the start when another writer's commit came between, a user's compaction say."""
-        for attempt in range(self._settings.commit_retries + 1):
-            with held.lock:
-                try:
+        for _ in range(self._settings.commit_retries):
+            try:
+                with held.lock:
                     return write()
-                except CommitStateUnknown:
-                    raise
-                except DestinationConflict as error:
-                    if attempt == self._settings.commit_retries:
-                        raise
-                    name = ".".join(held.plan.name)
-                    _log.info("another writer came between; doing it again", table=name, detail=error.detail)
-        return None
+            except CommitStateUnknown:
+                raise
+            except DestinationConflict as error:
+                name = ".".join(held.plan.name)
+                _log.info("another writer came between; doing it again", table=name, detail=error.detail)
+        with held.lock:
+            return write()
 
     def _copy_task(self, plan: TablePlan, layout: TableLayout, rows: pa.Schema) -> Callable[..., Written]:
         if plan.mode is TableMode.CHANGELOG:
@@ -181,55 +279,13 @@ class IcebergDestination:
         return LiveRows(layout) if plan.mode is TableMode.SOFT_DELETE else partial(write_data, layout)
 
     def _record(self, schema: ReplicatedTableSchema) -> Record | None:
-        held = self._table(schema)
+        tables = self._opened.tables
+        held = tables.of(schema)
         with held.lock:
-            table = self._found(held, schema)
+            table = tables.found(held, schema)
             return None if table is None else table.record()
 
-    def _table(self, schema: ReplicatedTableSchema) -> _Held:
-        name = schema.table.name
-        with self._lock:
-            if name not in self._held:
-                plans = make_plans(self._settings, [*self._held, name])
-                self._held[name] = _Held(plans[name])
-            return self._held[name]
-
-    def _found(self, held: _Held, schema: ReplicatedTableSchema) -> IcebergTable | None:
-        """The table as it is now; None if there is none. Raises if it is not ours."""
-        if held.table is not None:
-            try:
-                held.table.refresh()
-                return held.table
-            except TableGone:
-                held.table = None
-        opened = self._opened
-        table = opened.catalog.load(held.plan.name)
-        if table is None:
-            return None
-        found = self._wrapped(held, schema, table)
-        owner = found.record().pipeline_id
-        if owner != opened.context.pipeline_id:
-            whose = "was not made by Headrace" if owner is None else f"belongs to pipeline {owner}"
-            msg = f"the Iceberg table {'.'.join(held.plan.name)} exists and {whose}"
-            remedy = f'drop it, or give another name with destination.tables."{schema.table.name}".name'
-            raise DestinationRejected(msg, hint=remedy)
-        held.table = found
-        return found
-
-    def _created(self, held: _Held, schema: ReplicatedTableSchema, rows: pa.Schema) -> IcebergTable:
-        opened = self._opened
-        new = held.plan.new_table(schema, rows, opened.context.pipeline_id)
-        held.table = self._wrapped(held, schema, opened.catalog.create(new))
-        return held.table
-
-    def _wrapped(self, held: _Held, schema: ReplicatedTableSchema, table: object) -> IcebergTable:
-        opened = self._opened
-        java = opened.catalog.java
-        with java_errors(f"read table {'.'.join(held.plan.name)}"):
-            layout = held.plan.layout(java, table, opened.file_prefix, opened.catalog.io_properties)
-        return IcebergTable(java, table, layout, held.plan.key(schema))
-
-    def _missing(self, held: _Held, part: TableBatch) -> IcebergTable:
+    def _missing(self, held: Held, part: TableBatch) -> IcebergTable:
         """For a table that was never copied; one that was, and is gone, was dropped by somebody.
 
         A new one in its place would lack all rows that did not change since.
@@ -237,7 +293,8 @@ class IcebergDestination:
         copied = self._opened.context.store.get_destination_metadata(part.schema.table.id) is not None
         for step in () if copied else part.steps:
             if isinstance(step, Changes):
-                return self._created(held, part.schema, pa.schema(list(step.rows.arrow_schema.field("row").type)))
+                rows = pa.schema(list(step.rows.arrow_schema.field("row").type))
+                return self._opened.tables.created(held, step.schema, rows)
         msg = f"the Iceberg table {'.'.join(held.plan.name)} is missing"
         raise DestinationRejected(msg, hint=f"copy it again: headrace resync PIPELINE.YAML {part.schema.table.name}")
 
@@ -247,47 +304,3 @@ class IcebergDestination:
             msg = "the Iceberg destination is not open"
             raise PipelineStateError(msg)
         return self._open
-
-
-def _operations(mode: TableMode, table: IcebergTable, planned: Files, part: TableBatch) -> Iterator[Operation]:
-    """The steps of a batch, one after the other: each is made for the files that the one before leaves."""
-    if mode is TableMode.CHANGELOG:
-        yield from (Operation(_logged(table.layout, step)) for step in part.steps)
-        return
-    files = planned
-    for step in _since_truncate(part.steps) if mode is TableMode.MIRROR else part.steps:
-        if isinstance(step, Changes):
-            merge = Merge(table.layout, tuple(files.live.values()), table.key, mode is TableMode.SOFT_DELETE)
-            operation = Operation(_added(folded(step).in_tasks(merge)))
-        elif isinstance(step, Truncate) and mode is TableMode.MIRROR:
-            files, operation = Files(planned.snapshot), Operation(Written(), truncate=True)
-        elif isinstance(step, Truncate):
-            operation = Operation(rewrite_deleted(table.layout, tuple(files.live.values()), step.commit_time))
-        else:
-            continue
-        yield operation
-        files = files.after(operation.written, table.keys)
-
-
-def _since_truncate(steps: Sequence[Step]) -> Sequence[Step]:
-    """What came before the last truncate leaves nothing."""
-    last = max((index for index, step in enumerate(steps) if isinstance(step, Truncate)), default=0)
-    return steps[last:]
-
-
-def _logged(layout: TableLayout, step: Step) -> Written:
-    if isinstance(step, Changes):
-        schema = changelog_schema(pa.schema(list(step.rows.arrow_schema.field("row").type)))
-        return _added(step.rows.in_tasks(LoggedChanges(layout, schema)))
-    return log_truncate(layout, step) if isinstance(step, Truncate) else Written()
-
-
-def _added(results: Sequence[Written]) -> Written:
-    """What the tasks of one table wrote, together."""
-    return Written(
-        data=tuple(file for written in results for file in written.data),
-        vectors=tuple(vector for written in results for vector in written.vectors),
-        replaced=tuple(vector for written in results for vector in written.replaced),
-        emptied=tuple(path for written in results for path in written.emptied),
-        rows=sum(written.rows for written in results),
-    )

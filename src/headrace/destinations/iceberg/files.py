@@ -85,3 +85,5 @@ class Written:
     """Data files of which every row is deleted now: they leave the table instead of getting a vector."""
     rows: int = 0
     """Rows in `data`."""
+    lost: int = 0
+    """JSON texts that are NULL in `data`, because no variant can hold them."""

@@ -18,6 +18,7 @@ from ...errors import (
     DestinationConnectionFailed,
     DestinationError,
     DestinationRejected,
+    SparkUnavailable,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +74,10 @@ class Java:
     """Iceberg's classes, and Java's own in which they take their arguments."""
 
     def __init__(self, spark: SparkSession | Any) -> None:
-        self._jvm = _any(spark._jvm)
+        if spark._jvm is None:
+            msg = "the Spark session was stopped"
+            raise SparkUnavailable(msg, hint="start another, and the pipeline with it")
+        self._jvm: Any = spark._jvm
         self._gateway: Any = spark.sparkContext._gateway
         self.hadoop: Any = self._jvm.org.apache.hadoop.conf.Configuration(spark._jsc.hadoopConfiguration())
         # Hadoop's usual way to local files writes a checksum file beside each: twice the files, and slower commits.
@@ -134,10 +138,6 @@ class Java:
             answer = self._mapper.readTree(f'{{"delete-files": [{",".join(descriptions)}]}}')
             files = self._scan_responses.parseDeleteFiles(answer, specs)
             yield from (files.get(index) for index in range(len(descriptions)))
-
-
-def _any(value: Any) -> Any:
-    return value
 
 
 @contextmanager

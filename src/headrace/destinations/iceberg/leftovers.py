@@ -12,8 +12,8 @@ __all__ = ["discard"]
 
 def discard(layout: TableLayout, attempts: Iterable[Written]) -> None:
     """Remove the files of attempts whose commit failed. What cannot be removed now, the search for orphans finds."""
-    # One Puffin file holds several vectors.
-    paths: set[str] = set()
+    paths: list[str] = []
     for written in attempts:
-        paths |= {file.path for file in written.data} | {vector.path for vector in written.vectors}
-    removed(file_io(layout), sorted(paths))
+        paths += [file.path for file in written.data]
+        paths += [vector.path for vector in written.vectors]
+    removed(file_io(layout), paths)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .columns import column_plan, struct_rows
+from .columns import column_plan, lost_texts, struct_rows
 from .data_files import write_data
 from .deletion_vectors import Positions, read_positions, write_vectors
 from .equal_rows import find_equal
@@ -52,19 +52,22 @@ class Merge:
         added = [keyed.rows(found)]
         if self.soft_delete:
             added += self._flagged(keyed.deleted(found), changes.column("commit_time"))
-        return _written(self.layout, keyed.replaced(found), added)
+        return replace(
+            _written(self.layout, keyed.replaced(found), added), lost=_lost(self.layout, changes, keyed.table)
+        )
 
     def _without_key(self, changes: pa.Table) -> Written:
         delete = pc.equal(changes.column("op"), "D")
         columns = column_plan(self.layout.schema_json)
         added = [struct_rows(changes.filter(pc.invert(delete)).column("row"), columns)]
+        lost = _lost(self.layout, changes.filter(pc.invert(delete)), added[0])
         gone = changes.filter(delete)
         sought = struct_rows(gone.column("row"), columns).select(gone.schema.field("row").type.names)
         counts = gone.column("count").to_numpy()
         found = find_equal(self.layout, self.files, sought, counts, alive=DELETED if self.soft_delete else None)
         if self.soft_delete:
             added += self._flagged(found, gone.column("commit_time"))
-        return _written(self.layout, found, added)
+        return replace(_written(self.layout, found, added), lost=lost)
 
     def _flagged(self, found: Sequence[Found], deleted_at: pa.ChunkedArray) -> Iterator[pa.Table]:
         """The rows found, as deleted; `deleted_at` tells when, by needle."""
@@ -115,6 +118,14 @@ def _written(layout: TableLayout, found: Sequence[Found], added: Iterable[pa.Tab
     touched = [*emptied, *(file for file, _ in remaining)]
     replaced = tuple(file.vector for file in touched if file.vector is not None)
     return Written(written.data, vectors, replaced, tuple(file.path for file in emptied), written.rows)
+
+
+def _lost(layout: TableLayout, changes: pa.Table, rows: pa.Table) -> int:
+    """How many JSON texts of new rows are lost in `rows`, which were made of all changes given."""
+    if not column_plan(layout.schema_json).variants:
+        return 0
+    kept = pc.not_equal(changes.column("op"), "D")
+    return lost_texts(pa.Table.from_struct_array(changes.column("row")).filter(kept), rows.filter(kept))
 
 
 def _with_flags(rows: pa.Table, deleted: pa.Array, deleted_at: pa.ChunkedArray) -> pa.Table:

@@ -21,7 +21,7 @@ from ..fold.codes import combined_codes, value_codes
 from .columns import column_plan
 from .files import TableLayout
 
-__all__ = ["UNPARTITIONED", "Partition", "Partitioning", "partitioning"]
+__all__ = ["UNPARTITIONED", "Partition", "Partitioning", "json_value", "partitioning"]
 
 _SPECS_KEPT = 256
 _EPOCH = datetime.date(1970, 1, 1)
@@ -94,7 +94,7 @@ class _Field:
         """Iceberg's JSON single-value form."""
         if isinstance(self.transform, DayTransform) and value is not None:
             return (_EPOCH + datetime.timedelta(days=_days(value))).isoformat()
-        return _json_value(value)
+        return json_value(value)
 
 
 def partitioning(layout: TableLayout) -> Partitioning:
@@ -117,7 +117,8 @@ def _days(value: Any) -> Any:
     return (value - _EPOCH).days if isinstance(value, datetime.date) else value
 
 
-def _json_value(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """Iceberg's JSON single-value form of a value."""
     if isinstance(value, datetime.datetime):
         return value.isoformat(timespec="microseconds")
     if isinstance(value, datetime.date):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,19 +11,22 @@ import pyarrow as pa
 
 from ...config.iceberg import IcebergConfig, IcebergTableConfig
 from ...config.table_mode import TableMode
-from ...errors import DestinationRejected
+from ...errors import ConfigError
+from ...lsn import INVALID_LSN
 from ...schema import ReplicatedTableSchema, TableName
 from ..fold import fold_key
 from ..names import destination_names
 from .catalog import NewTable
+from .changelog import BEFORE
+from .evolution.column_record import COLUMNS, ColumnRecord
 from .files import TableLayout
 from .java import Java
-from .record import PIPELINE, SOURCE
+from .record import PIPELINE, SCHEMA_VERSION, SOURCE, TABLE_ID
 from .schema import iceberg_schema, partition_spec, sort_order, table_columns
 
-__all__ = ["TablePlan", "make_plans"]
+__all__ = ["TABLE_PROPERTIES", "TablePlan", "make_plans", "sorted_by"]
 
-_PROPERTIES = {
+TABLE_PROPERTIES = {
     "format-version": "3",
     # For statements of others: the same kind of deletes that Headrace writes.
     "write.delete.mode": "merge-on-read",
@@ -35,6 +38,7 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     "commit.manifest.min-count-to-merge": "30",
 }
+"""Of every table that Headrace creates; settings may override them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,20 @@ class TablePlan:
         """The columns by which rows are found; none in a change log, where no row is ever looked for."""
         return () if self.mode is TableMode.CHANGELOG else fold_key(source)
 
+    def check_columns(self, source: ReplicatedTableSchema) -> None:
+        """Raise ConfigError for a column that is named like one of ours, by which the table tells what happened."""
+        ours = {name.casefold() for name in table_columns(pa.schema([]), self.mode).names}
+        for column in source.columns:
+            if column.name.casefold() in ours:
+                name = source.table.name
+                raise ConfigError(
+                    f"table {name} has a column {column.name}, a name that mode {self.mode.value} needs for its own",
+                    hint="rename the column at the source, leave it out of the publication by a column list, or set "
+                    f'destination.tables."{name}".mode to mirror, which adds no columns',
+                )
+
     def new_table(self, source: ReplicatedTableSchema, rows: pa.Schema, pipeline_id: int) -> NewTable:
+        self.check_columns(source)
         columns = table_columns(rows, self.mode)
         schema = iceberg_schema(source, columns, self.key(source), self.settings.json_as)
         name = str(source.table.name)
@@ -61,24 +78,31 @@ class TablePlan:
             spec=partition_spec(self.config.partition_by, schema, name),
             sort_order=sort_order(self.config.sort_by, schema, name),
             properties={
-                **_PROPERTIES,
+                **TABLE_PROPERTIES,
                 "write.target-file-size-bytes": str(self.settings.maintenance.target_file_bytes),
                 "commit.retry.num-retries": str(self.settings.commit_retries),
                 **({"comment": comment} if comment else {}),
                 **self.settings.properties,
                 PIPELINE: str(pipeline_id),
                 SOURCE: name,
+                TABLE_ID: str(source.table.id),
+                SCHEMA_VERSION: str(INVALID_LSN),
+                **({} if self.mode is TableMode.CHANGELOG else {COLUMNS: self.columns(schema, source)}),
             },
         )
+
+    @staticmethod
+    def columns(schema: Mapping[str, Any], source: ReplicatedTableSchema) -> str:
+        """The record of which field is which column, of a table whose fields are called like them."""
+        return ColumnRecord.by_name(schema, source.columns, BEFORE).text()
 
     def layout(self, java: Java, table: Any, file_prefix: str, io: Mapping[str, str]) -> TableLayout:
         """What tasks must know of the Java table."""
         name = ".".join(self.name)
         properties = java.mapping(table.properties())
         location = properties.get("write.data.path") or f"{table.location()}/data"
-        order = table.sortOrder()
+        order_json = java.iceberg.SortOrderParser.toJson(table.sortOrder())
         schema_json = java.iceberg.SchemaParser.toJson(table.schema())
-        _check_columns(self.config.sort_by, schema_json, name)
         return TableLayout(
             name=name,
             data_location=location,
@@ -86,28 +110,55 @@ class TablePlan:
             schema_json=schema_json,
             spec_json=java.iceberg.PartitionSpecParser.toJson(table.spec()),
             io_properties={**io, **java.mapping(table.io().properties())},
-            sort_by=tuple((column.removeprefix("-"), column.startswith("-")) for column in self.config.sort_by),
-            sort_order_id=int(order.orderId()),
+            sort_by=sorted_by(order_json, schema_json),
+            sort_order_id=json.loads(order_json)["order-id"],
             target_file_bytes=int(
                 properties.get("write.target-file-size-bytes", self.settings.maintenance.target_file_bytes)
             ),
         )
 
 
-def _check_columns(sort_by: Iterable[str], schema_json: str, name: str) -> None:
-    names = {field["name"] for field in json.loads(schema_json)["fields"]}
-    missing = [column for column in sort_by if column.removeprefix("-") not in names]
-    if missing:
-        msg = f"table {name} has no column {missing[0]}, by which it is to be sorted"
-        raise DestinationRejected(msg, hint="correct sort_by, or resync the table")
+def sorted_by(order_json: str, schema_json: str) -> tuple[tuple[str, bool], ...]:
+    """Columns by which the table is sorted, by their names now, and whether descending. Other transforms than the
+    column itself end it: only Headrace makes sort orders of these tables.
+    """
+    names = {field["id"]: field["name"] for field in json.loads(schema_json)["fields"]}
+    columns = []
+    for field in json.loads(order_json)["fields"]:
+        if field["transform"] != "identity" or field["source-id"] not in names:
+            break
+        columns.append((names[field["source-id"]], field["direction"] == "desc"))
+    return tuple(columns)
 
 
-def make_plans(settings: IcebergConfig, tables: Iterable[TableName]) -> dict[TableName, TablePlan]:
-    """Plans by table. Raises ConfigError for names that collide and settings of tables that are not there."""
-    named = {name: config.name for name, config in settings.tables.items()}
-    names = destination_names(tables, settings.namespace, settings.table_name, named)
-    plans = {}
-    for table, name in names.items():
-        config = settings.tables.get(str(table), IcebergTableConfig())
-        plans[table] = TablePlan(name, config.mode or settings.mode, config, settings)
-    return plans
+def make_plans(
+    settings: IcebergConfig, tables: Iterable[TableName], formerly: Mapping[TableName, Sequence[str]] = {}
+) -> dict[TableName, TablePlan]:
+    """Plans by table. Raises ConfigError for names that collide and settings of tables that are not there.
+
+    `formerly` are names that tables had before: settings under such a name are still theirs.
+    """
+    found = list(tables)
+    configs = _configs(settings, found, formerly)
+    unknown = settings.tables.keys() - {key for key, _ in configs.values()}
+    named = {str(table): config.name for table, (_, config) in configs.items()} | dict.fromkeys(unknown)
+    names = destination_names(found, settings.namespace, settings.table_name, named)
+    return {
+        table: TablePlan(name, configs[table][1].mode or settings.mode, configs[table][1], settings)
+        if table in configs
+        else TablePlan(name, settings.mode, IcebergTableConfig(), settings)
+        for table, name in names.items()
+    }
+
+
+def _configs(
+    settings: IcebergConfig, tables: Sequence[TableName], formerly: Mapping[TableName, Sequence[str]]
+) -> dict[TableName, tuple[str, IcebergTableConfig]]:
+    """The settings of single tables, and the name under which they are."""
+    now, configs = {str(table) for table in tables}, {}
+    for table in tables:
+        keys = [str(table), *(name for name in formerly.get(table, ()) if name not in now)]
+        key = next((key for key in keys if key in settings.tables), None)
+        if key is not None:
+            configs[table] = key, settings.tables[key]
+    return configs

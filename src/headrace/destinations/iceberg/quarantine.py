@@ -2,14 +2,15 @@
 
 It is written before the rows it belongs to, so that a crash loses none of it. What comes again is left out by what the
 table itself records: per source table the parts of its copy, and the LSN up to which its changes were looked through.
+So all that a part or batch has goes into one commit.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Optional
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,10 +25,12 @@ from ..rows import REJECTED_FIELDS, Rows
 from .catalog import Catalog, NewTable
 from .data_files import write_data
 from .files import TableLayout, Written
-from .java import java_errors
+from .java import CommitStateUnknown, TableGone, java_errors
 from .leftovers import discard
-from .plan import TablePlan
+from .lost_json import LostJson
+from .plan import TABLE_PROPERTIES, TablePlan
 from .record import PIPELINE, read_parts, write_parts
+from .table import IcebergTable
 
 __all__ = ["Quarantine"]
 
@@ -44,11 +47,15 @@ class _Rejections:
     table_id: int
     table_name: str
     since: int | None
+    lost: LostJson | None
+    """Finds them, where not they are given but the rows that had them."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Written:
         return write_data(self.layout, (self._named(batch) for batch in batches))
 
     def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.lost is not None:
+            batch = self.lost(batch)
         if self.since is not None:
             batch = batch.filter(pc.greater_equal(batch["commit_lsn"], self.since))
         size = batch.num_rows
@@ -56,47 +63,64 @@ class _Rejections:
         return pa.RecordBatch.from_arrays([*names, *batch.columns], schema=_COLUMNS)
 
 
+# Unions in the old spelling: evaluated at run time, and Python 3.10 must read them.
+_Found = tuple[Rows, Optional[LostJson]]  # noqa: UP045
+"""Rejected values, or rows that have lost JSON and how to find it."""
+
+
 class Quarantine:
-    """One table for all of a pipeline, made when the first value comes."""
+    """One table for all of a pipeline, made when the first value comes. Maintained like any other (`HeldTable`)."""
+
+    copying = False
 
     def __init__(self, catalog: Catalog, settings: IcebergConfig, pipeline_id: int, file_prefix: str) -> None:
         self._catalog, self._pipeline_id, self._file_prefix = catalog, pipeline_id, file_prefix
         name = ("headrace", f"quarantine_{pipeline_id}")
         self._plan = TablePlan(name, TableMode.CHANGELOG, IcebergTableConfig(), settings)
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
+        self.table: IcebergTable | None = None
 
-    def add_copied(self, source: ReplicatedTableSchema, rows: Rows, part: int) -> None:
-        """The rejected values of a part of the copy, whose rows were written just now."""
-        rejected = rows.rejected()
-        if rejected is None:
+    @property
+    def name(self) -> tuple[str, ...]:
+        return self._plan.name
+
+    def open(self) -> None:
+        """Look for the table of earlier runs, so that it is maintained though no value comes."""
+        with self.lock:
+            self._found()
+
+    def add_copied(self, source: ReplicatedTableSchema, rows: Rows, part: int, lost: tuple[str, ...]) -> None:
+        """The values of a part of the copy, whose rows were written just now; of columns `lost` it has lost JSON."""
+        found = _rejected(source, rows, lost, of_changes=False)
+        if not found:
             return
-        with self._lock:
+        with self.lock:
             table = self._made()
             setting = f"headrace.{source.table.id}.copied-parts"
-            parts = read_parts(self._catalog.java.mapping(table.properties()).get(setting, ""))
+            parts = read_parts(self._properties(table).get(setting, ""))
             if part not in parts:
-                self._add(table, source, rejected, None, {setting: write_parts(parts | {part})})
+                self._add(table, source, found, None, {setting: write_parts(parts | {part})})
 
-    def add_changes(self, changes: Changes, end: Lsn) -> None:
-        """The rejected values of a batch that ends at `end`, whose rows were written just now."""
-        rejected = changes.rows.rejected()
-        if rejected is None:
+    def add_changes(self, steps: Sequence[Changes], end: Lsn, lost: tuple[str, ...]) -> None:
+        """The values of one table's part of a batch that ends at `end`, whose rows were written just now."""
+        found = [one for step in steps for one in _rejected(step.schema, step.rows, lost, of_changes=True)]
+        if not found:
             return
-        with self._lock:
-            table = self._made()
-            setting = f"headrace.{changes.schema.table.id}.lsn"
-            known = self._catalog.java.mapping(table.properties()).get(setting)
+        with self.lock:
+            table, source = self._made(), steps[0].schema
+            setting = f"headrace.{source.table.id}.lsn"
+            known = self._properties(table).get(setting)
             since = None if known is None else Lsn.parse(known)
             if since is None or since < end:
-                self._add(table, changes.schema, rejected, since, {setting: str(end)})
+                self._add(table, source, found, since, {setting: str(end)})
 
     def forget(self, table_id: int) -> None:
         """Remove what is known of a source table, because it is copied anew."""
-        with self._lock, java_errors("clean the quarantine table"):
+        with self.lock, java_errors("clean the quarantine table"):
             table = self._found()
             if table is None:
                 return
-            transaction = table.newTransaction()
+            transaction = table.java_table.newTransaction()
             expressions = self._catalog.java.iceberg.expressions.Expressions
             # Partitioned by table_id: whole files go.
             transaction.newDelete().deleteFromRowFilter(expressions.equal("table_id", table_id)).commit()
@@ -107,38 +131,68 @@ class Quarantine:
             transaction.commitTransaction()
 
     def _add(
-        self, table: Any, source: ReplicatedTableSchema, rejected: Rows, since: int | None, settings: dict[str, str]
+        self,
+        table: IcebergTable,
+        source: ReplicatedTableSchema,
+        found: Iterable[_Found],
+        since: int | None,
+        settings: dict[str, str],
     ) -> None:
-        java = self._catalog.java
-        layout = self._plan.layout(java, table, self._file_prefix, self._catalog.io_properties)
-        task = _Rejections(layout, source.table.id, str(source.table.name), since)
-        written = rejected.in_tasks(task)
+        java, java_table, written = self._catalog.java, table.java_table, []
         try:
+            for rows, lost in found:
+                task = _Rejections(table.layout, source.table.id, str(source.table.name), since, lost)
+                written += rows.in_tasks(task)
             with java_errors("commit to the quarantine table"):
-                transaction = table.newTransaction()
+                transaction = java_table.newTransaction()
                 append = transaction.newAppend()
                 for file in (file for result in written for file in result.data):
-                    append.appendFile(java.content_file(file.json, table.specs()))
+                    append.appendFile(java.content_file(file.json, java_table.specs()))
                 append.commit()
                 properties = transaction.updateProperties()
                 for name, value in settings.items():
                     properties.set(name, value)
                 properties.commit()
                 transaction.commitTransaction()
+                table.refresh()
+        except CommitStateUnknown:
+            # Perhaps the files are in the table.
+            raise
         except BaseException:
-            discard(layout, written)
+            discard(table.layout, written)
             raise
 
-    def _made(self) -> Any:
-        return self._found() or self._catalog.create(self._new_table())
+    def _properties(self, table: IcebergTable) -> dict[str, str]:
+        with java_errors("read the quarantine table"):
+            return self._catalog.java.mapping(table.java_table.properties())
 
-    def _found(self) -> Any | None:
-        table = self._catalog.load(self._plan.name)
-        owner = None if table is None else self._catalog.java.mapping(table.properties()).get(PIPELINE)
-        if table is not None and owner != str(self._pipeline_id):
-            msg = f"the Iceberg table {'.'.join(self._plan.name)} exists and was not made by this pipeline"
-            raise DestinationRejected(msg, hint="drop it, or rename it")
-        return table
+    def _made(self) -> IcebergTable:
+        if self._found() is None:
+            self.table = self._wrapped(self._catalog.create(self._new_table()))
+        assert self.table is not None
+        return self.table
+
+    def _found(self) -> IcebergTable | None:
+        """The table as it is now; None if there is none. Raises if it is not ours."""
+        if self.table is not None:
+            try:
+                self.table.refresh()
+            except TableGone:
+                self.table = None
+        if self.table is None:
+            table = self._catalog.load(self._plan.name)
+            found = None if table is None else self._wrapped(table)
+            if found is not None and self._properties(found).get(PIPELINE) != str(self._pipeline_id):
+                msg = f"the Iceberg table {'.'.join(self._plan.name)} exists and was not made by this pipeline"
+                raise DestinationRejected(msg, hint="drop it, or rename it")
+            self.table = found
+        return self.table
+
+    def _wrapped(self, table: object) -> IcebergTable:
+        java = self._catalog.java
+        with java_errors("read the quarantine table"):
+            layout = self._plan.layout(java, table, self._file_prefix, self._catalog.io_properties)
+        return IcebergTable(java, table, layout, ())
 
     def _new_table(self) -> NewTable:
         fields = [
@@ -151,5 +205,13 @@ class Quarantine:
             {"type": "struct", "schema-id": 0, "fields": fields},
             {"spec-id": 0, "fields": [by_table]},
             {"order-id": 0, "fields": []},
-            {"format-version": "3", PIPELINE: str(self._pipeline_id)},
+            {**TABLE_PROPERTIES, PIPELINE: str(self._pipeline_id)},
         )
+
+
+def _rejected(source: ReplicatedTableSchema, rows: Rows, lost: tuple[str, ...], *, of_changes: bool) -> list[_Found]:
+    rejected = rows.rejected()
+    found: list[_Found] = [] if rejected is None else [(rejected, None)]
+    # A batch may have rows of before and after a column came.
+    lost = tuple(column.name for column in source.columns if column.name in lost)
+    return [*found, (rows, LostJson(source, lost, of_changes))] if lost else found

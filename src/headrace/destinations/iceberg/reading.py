@@ -20,11 +20,18 @@ from .columns import FIELD_ID, column_plan
 from .deletion_vectors import Positions
 from .files import LiveFile, TableLayout
 from .places import file_io
+from .projection import projected
 
 __all__ = ["OpenedFile", "read_rows"]
 
-_FOOTERS_BYTES = 32 << 20
+# Of the memory of a worker, of which there is one for each core: together some 200 MB, counted as they really are.
+_FOOTERS_BYTES = 128 << 20
 _COLUMNS_BYTES = 64 << 20
+# What Arrow makes of a footer, by its bytes in the file: measured, nine times as much for a table of 30 columns.
+_FOOTER_GROWTH = 9
+# What anything kept takes beside its own bytes: its objects, the file's name. Measured, 1.6 kB for the key of a file of
+# 20 rows, ten times the key itself, and a stream of small batches has such files only.
+_ENTRY_BYTES = 2 << 10
 # One large file must not push all small ones out, and gains least: it is decoded much faster than it is fetched.
 _LARGEST_COLUMN_BYTES = 8 << 20
 
@@ -40,6 +47,9 @@ class _Kept(Generic[_Value]):
         self._values: OrderedDict[Any, tuple[_Value, int]] = OrderedDict()
         self._lock = threading.Lock()
 
+    def __len__(self) -> int:
+        return len(self._values)
+
     def get(self, key: Any) -> _Value | None:
         with self._lock:
             if key not in self._values:
@@ -51,8 +61,8 @@ class _Kept(Generic[_Value]):
         with self._lock:
             if key in self._values:
                 return
-            self._values[key] = value, size
-            self._size += size
+            self._values[key] = value, size + _ENTRY_BYTES
+            self._size += size + _ENTRY_BYTES
             while self._size > self._limit:
                 self._size -= self._values.popitem(last=False)[1][1]
 
@@ -66,7 +76,11 @@ class _FileColumn:
     name: str
     leaf: int
     """The place of its first Parquet column."""
-    type: pa.DataType
+    field: pa.Field
+
+    @property
+    def type(self) -> pa.DataType:
+        return self.field.type
 
 
 class OpenedFile:
@@ -84,7 +98,7 @@ class OpenedFile:
     def metadata(self) -> pq.FileMetaData:
         if self._metadata is None:
             self._metadata = self._open().metadata
-            _footers.put(self.file.path, self._metadata, self._metadata.serialized_size)
+            _footers.put(self.file.path, self._metadata, self._metadata.serialized_size * _FOOTER_GROWTH)
         return self._metadata
 
     def column(self, name: str) -> _FileColumn | None:
@@ -96,7 +110,9 @@ class OpenedFile:
 
     def kept(self, name: str) -> pa.ChunkedArray | None:
         """The whole column, if it is in memory."""
-        return _columns.get((self.file.path, self._plan.field_id(name)))
+        column, wanted = _columns.get((self.file.path, self._plan.field_id(name))), self._plan.arrow.field(name).type
+        # The table's column may have been widened since.
+        return column if column is None or column.type.equals(wanted) else column.cast(wanted)
 
     def read(self, names: Sequence[str], groups: Sequence[int]) -> list[pa.ChunkedArray]:
         """Columns of row groups, in the table's types; one that the file lacks has its initial value, or NULL."""
@@ -108,12 +124,12 @@ class OpenedFile:
         rows = sum(self.metadata.row_group(group).num_rows for group in groups)
         columns = []
         for name in names:
-            wanted = self._plan.arrow.field(name).type
+            wanted = self._plan.arrow.field(name)
             if name in present:
                 column = table.column(present[name].name)
-                columns.append(column if column.type.equals(wanted) else column.cast(wanted))
+                columns.append(projected(column, present[name].field, wanted))
             else:
-                columns.append(self._initial(name, wanted, rows))
+                columns.append(self._initial(name, wanted.type, rows))
         return columns
 
     def keep(self, names: Sequence[str], columns: Sequence[pa.ChunkedArray]) -> None:
@@ -123,7 +139,7 @@ class OpenedFile:
                 _columns.put((self.file.path, self._plan.field_id(name)), column, column.nbytes)
 
     def _initial(self, name: str, wanted: pa.DataType, rows: int) -> pa.ChunkedArray:
-        initial = self._plan.iceberg.find_field(name).initial_default
+        initial = self._plan.iceberg.find_field(self._plan.field_id(name)).initial_default
         return pa.chunked_array([pa.repeat(pa.scalar(initial, wanted), rows)])
 
     def _open(self) -> pq.ParquetFile:
@@ -159,7 +175,7 @@ def _by_field_id(metadata: pq.FileMetaData) -> dict[int | str, _FileColumn]:
     arrow = metadata.schema.to_arrow_schema()
     leaf, columns, ids = 0, [], []
     for field in arrow:
-        columns.append(_FileColumn(field.name, leaf, field.type))
+        columns.append(_FileColumn(field.name, leaf, field))
         ids.append((field.metadata or {}).get(FIELD_ID))
         leaf += _leaves(field.type)
     if not any(ids):

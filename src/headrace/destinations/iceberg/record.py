@@ -11,29 +11,44 @@ from dataclasses import dataclass
 
 from ...lsn import Lsn
 
-__all__ = ["Record", "read_parts", "write_parts"]
+__all__ = ["COPY_AGAIN", "SCHEMA_VERSION", "TABLE_ID", "Record", "read_parts", "write_parts"]
 
 PIPELINE = "headrace.pipeline-id"
 SOURCE = "headrace.source-table"
 LSN = "headrace.lsn"
 PARTS = "headrace.copied-parts"
+TABLE_ID = "headrace.table-id"
+"""The source table's OID, which stays the same when it is renamed."""
+SCHEMA_VERSION = "headrace.schema-version"
+"""Since which commit the source table has looked as the table does now; 0/0: since it was copied."""
+COPY_AGAIN = "headrace.copy-again"
+"""There while a new copy is under way, whose first part replaces all that the table holds. Until then readers see the
+rows of before, and for the pipeline nothing is there.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`lsn` None: no events yet. `parts` are those of the initial copy that are in the table."""
+    """`lsn` None: no events yet. `parts` are those of the initial copy that are in the table.
+
+    `stale`: what the table holds is to be replaced by a new copy.
+    """
 
     pipeline_id: int | None = None
     lsn: Lsn | None = None
     parts: frozenset[int] = frozenset()
+    stale: bool = False
 
     @classmethod
     def read(cls, properties: Mapping[str, str], summary: Mapping[str, str] | None) -> Record:
         """From the properties, and from the newest summary with an LSN or parts, if one is left."""
         source = summary or properties
         pipeline, lsn = properties.get(PIPELINE), source.get(LSN)
+        pipeline_id = int(pipeline) if pipeline is not None and pipeline.isdigit() else None
+        if COPY_AGAIN in properties:
+            return cls(pipeline_id, stale=True)
         return cls(
-            int(pipeline) if pipeline is not None and pipeline.isdigit() else None,
+            pipeline_id,
             Lsn.parse(lsn) if lsn else None,
             read_parts(source.get(PARTS, "")),
         )

@@ -16,11 +16,12 @@ from ...schema import ReplicatedTableSchema
 from .changelog import changelog_schema
 from .soft_delete import DELETED_FIELDS
 
-__all__ = ["iceberg_schema", "partition_spec", "sort_order", "table_columns"]
+__all__ = ["JSON_TYPES", "iceberg_schema", "iceberg_type", "partition_spec", "sort_order", "table_columns"]
 
 _TRANSFORM = re.compile(r"(?P<name>[a-z]+)\(\s*(?:(?P<number>\d+)\s*,\s*)?(?P<column>.+?)\s*\)")
 _PERIODS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 _FIRST_PARTITION_ID = 1000
+JSON_TYPES = frozenset({"json", "jsonb"})
 _PRIMITIVES: tuple[tuple[Any, str], ...] = (
     (pa.types.is_boolean, "boolean"),
     (pa.types.is_int64, "long"),
@@ -52,7 +53,9 @@ def iceberg_schema(
     ids = iter(range(1, 1 << 30))
     required = set(key or ())
     comments = {column.name: column.comment for column in source.columns}
-    variants = {column.name for column in source.columns if json_as is JsonAs.VARIANT and column.type.name in _JSON}
+    variants = {
+        column.name for column in source.columns if json_as is JsonAs.VARIANT and column.type.name in JSON_TYPES
+    }
     # A key is compared by its text.
     variants -= required
     fields = []
@@ -63,17 +66,15 @@ def iceberg_schema(
             entry["doc"] = comments[column.name]
         fields.append(entry)
     for entry in fields:
-        entry["type"] = "variant" if entry["name"] in variants else _type(entry["type"], ids)
+        entry["type"] = "variant" if entry["name"] in variants else iceberg_type(entry["type"], ids)
     # Iceberg has no identifiers of floating point.
     identifiers = [entry["id"] for entry in fields if entry["required"] and entry["type"] not in ("float", "double")]
     whole = len(identifiers) == len(required)
     return {"type": "struct", "schema-id": 0, "identifier-field-ids": identifiers if whole else [], "fields": fields}
 
 
-_JSON = frozenset({"json", "jsonb"})
-
-
-def _type(kind: pa.DataType, ids: Iterator[int]) -> str | dict[str, Any]:
+def iceberg_type(kind: pa.DataType, ids: Iterator[int]) -> str | dict[str, Any]:
+    """Iceberg's JSON of a type; fields within it get ids."""
     for matches, name in _PRIMITIVES:
         if matches(kind):
             return name
@@ -88,7 +89,7 @@ def _type(kind: pa.DataType, ids: Iterator[int]) -> str | dict[str, Any]:
     if pa.types.is_struct(kind):
         numbered = [(next(ids), child) for child in kind]
         children = [
-            {"id": number, "name": child.name, "required": False, "type": _type(child.type, ids)}
+            {"id": number, "name": child.name, "required": False, "type": iceberg_type(child.type, ids)}
             for number, child in numbered
         ]
         return {"type": "struct", "fields": children}
@@ -100,7 +101,7 @@ def _with_ids(
     name: str, parts: Mapping[str, pa.DataType], ids: Iterator[int], more: Mapping[str, Any]
 ) -> dict[str, Any]:
     numbers = {f"{part}-id": next(ids) for part in parts}
-    return {"type": name, **numbers, **{part: _type(kind, ids) for part, kind in parts.items()}, **more}
+    return {"type": name, **numbers, **{part: iceberg_type(kind, ids) for part, kind in parts.items()}, **more}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import DestinationRejected
+from .evolution.alteration import Alteration
+from .evolution.applying import apply_alteration
 from .files import DeletionVector, LiveFile, TableLayout, Written
 from .java import Java, java_errors
 from .record import LSN, PARTS, Record
-from .variant_schema import readable_schema
 
-__all__ = ["Files", "IcebergTable", "Operation", "removed_files"]
+__all__ = ["Files", "IcebergTable", "Operation", "key_ids", "removed_files"]
 
 _MAX_ANCESTORS = 10_000
 
@@ -37,12 +38,23 @@ class Files:
         return Files(self.snapshot, live)
 
 
+_NO_FILES = Written()
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One step of a commit. `truncate`: everything before it goes first."""
+    """One step of a commit: the table is altered, all that came before goes (`truncate`), files come."""
 
-    written: Written
+    written: Written = _NO_FILES
     truncate: bool = False
+    alteration: Alteration | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        return self == _NOTHING
+
+
+_NOTHING = Operation()
 
 
 class IcebergTable:
@@ -51,9 +63,8 @@ class IcebergTable:
     def __init__(self, java: Java, table: Any, layout: TableLayout, key: tuple[str, ...] | None) -> None:
         self._java, self._table = java, table
         self.layout, self.key = layout, key
-        schema = readable_schema(layout.schema_json)
-        names = [column.name for column in schema.columns] if key is None else key
-        self.keys = tuple(schema.find_field(name).field_id for name in names)
+        self.keys = key_ids(layout.schema_json, key)
+        self._schema_id = int(json.loads(layout.schema_json).get("schema-id", 0))
         self._known: Files | None = None
         self._recorded: tuple[int | None, Record] | None = None
 
@@ -64,6 +75,33 @@ class IcebergTable:
     @property
     def table_id(self) -> str:
         return str(self._table.uuid())
+
+    def is_as_laid_out(self) -> bool:
+        """Whether the layout has the schema that the table has, as of the last refresh."""
+        with java_errors(f"read the schema of table {self.layout.name}"):
+            return int(self._table.schema().schemaId()) == self._schema_id
+
+    def properties(self) -> dict[str, str]:
+        with java_errors(f"read the properties of table {self.layout.name}"):
+            return self._java.mapping(self._table.properties())
+
+    def last_field_id(self) -> int:
+        with java_errors(f"read the schema of table {self.layout.name}"):
+            return int(self._table.operations().current().lastColumnId())
+
+    def pinned_fields(self) -> frozenset[int]:
+        """The fields that partitions, of today and of before, and the sort order are made from."""
+        with java_errors(f"read the partitions of table {self.layout.name}"):
+            parsers = self._java.iceberg
+            texts = [parsers.PartitionSpecParser.toJson(spec) for spec in self._table.specs().values()]
+            texts.append(parsers.SortOrderParser.toJson(self._table.sortOrder()))
+        return frozenset(int(field["source-id"]) for text in texts for field in json.loads(text)["fields"])
+
+    def set_property(self, name: str, value: str) -> None:
+        with java_errors(f"set a property of table {self.layout.name}"):
+            self._recorded = None
+            self._table.updateProperties().set(name, value).commit()
+            self._table.refresh()
 
     def record(self) -> Record:
         """As of the last refresh; read only if another writer's commit came between."""
@@ -94,13 +132,17 @@ class IcebergTable:
                 self._known = Files(identifier, {} if snapshot is None else self._planned())
             return self._known
 
+    def scan(self, *, bounds: bool = False) -> tuple[Any, dict[str, Any]]:
+        """Java's scan tasks of the snapshot last refreshed, and what they say, in the same order, as a REST server
+        would answer: all files in one text, instead of a call over the bridge for each value.
+        """
+        iceberg, scan = self._java.iceberg, self._table.newScan()
+        tasks = self._java.list_of((scan.includeColumnStats() if bounds else scan).planFiles())
+        response = iceberg.rest.responses.FetchScanTasksResponse.builder(self._table.specs()).withFileScanTasks(tasks)
+        return tasks, json.loads(iceberg.rest.responses.FetchScanTasksResponseParser.toJson(response.build()))
+
     def _planned(self) -> dict[str, LiveFile]:
-        iceberg = self._java.iceberg
-        tasks = self._java.list_of(self._table.newScan().includeColumnStats().planFiles())
-        specs = self._table.specs()
-        # A REST server's answer to a scan: all files in one text, instead of a call over the bridge for each value.
-        response = iceberg.rest.responses.FetchScanTasksResponse.builder(specs).withFileScanTasks(tasks).build()
-        answer = json.loads(iceberg.rest.responses.FetchScanTasksResponseParser.toJson(response))
+        _, answer = self.scan(bounds=True)
         deletes = answer.get("delete-files", [])
         live = {}
         for task in answer.get("file-scan-tasks", []):
@@ -133,37 +175,63 @@ class IcebergTable:
         with java_errors(f"commit to table {self.layout.name}"):
             transaction = self._table.newTransaction()
             for operation in operations:
+                if operation.alteration is not None:
+                    apply_alteration(self._java, transaction, operation.alteration, self.layout.name)
                 if operation.truncate:
                     self._delete_all(transaction, record)
                     files, snapshots = Files(self._current(transaction)), snapshots + 1
+                if operation.alteration is not None and operation.written == _NO_FILES:
+                    continue
                 self._apply(transaction, files, operation.written, record)
                 files, snapshots = files.after(operation.written, self.keys), snapshots + 1
                 files = replace(files, snapshot=self._current(transaction))
-            properties = transaction.updateProperties()
-            for name, value in record.summary().items():
-                properties.set(name, value)
-            properties.commit()
+            if not snapshots:
+                # The snapshot carries the record.
+                self._apply(transaction, files, Written(), record)
+                snapshots = 1
+            self._set_properties(transaction, record)
             self._known = self._recorded = None
             transaction.commitTransaction()
             self._table.refresh()
             self._known = self._confirmed(planned, files, snapshots)
             self._recorded = None if self._known is None else (self._known.snapshot, record)
 
+    @staticmethod
+    def _set_properties(transaction: Any, record: Record) -> None:
+        properties = transaction.updateProperties()
+        for name, value in record.summary().items():
+            properties.set(name, value)
+        if record.lsn is None:
+            properties.remove(LSN)
+        properties.commit()
+
     def replace_files(self, planned: Files, written: Written) -> None:
-        """Put files in the place of others that hold the same rows. Raises DestinationConflict as `commit` does."""
+        """Put files in the place of others that hold the same rows. Raises DestinationConflict as `commit` does.
+
+        The snapshot carries no record.
+        """
+        there = sum(planned.live[path].records for path in written.emptied)
         with java_errors(f"rewrite files of table {self.layout.name}"):
-            specs = self._table.specs()
-            rewrite = self._table.newRewrite()
-            if planned.snapshot is not None:
-                rewrite.validateFromSnapshot(planned.snapshot)
-            for file in removed_files(planned, written):
-                rewrite.deleteFile(self._java.content_file(file, specs))
-            for added in (*(file.json for file in written.data), *(vector.json for vector in written.vectors)):
-                rewrite.addFile(self._java.content_file(added, specs))
+            # More rows than leave the table, some of them deleted at once, Iceberg does not call a replacement. It is
+            # so when the stream emptied some of the files meanwhile.
+            if sum(file.records for file in written.data) > there:
+                operation = self._row_delta(self._table, planned, written, self._table.specs())
+            else:
+                operation = self._rewrite(planned, written)
             self._known = None
-            rewrite.commit()
+            operation.commit()
             self._table.refresh()
             self._known = self._confirmed(planned, planned.after(written, self.keys), 1)
+
+    def _rewrite(self, planned: Files, written: Written) -> Any:
+        specs, rewrite = self._table.specs(), self._table.newRewrite()
+        if planned.snapshot is not None:
+            rewrite.validateFromSnapshot(planned.snapshot)
+        for file in removed_files(planned, written):
+            rewrite.deleteFile(self._java.content_file(file, specs))
+        for added in (*(file.json for file in written.data), *(vector.json for vector in written.vectors)):
+            rewrite.addFile(self._java.content_file(added, specs))
+        return rewrite
 
     @property
     def java_table(self) -> Any:
@@ -204,8 +272,9 @@ class IcebergTable:
         self._summarise(operation, record)
         operation.commit()
 
-    def _row_delta(self, transaction: Any, files: Files, written: Written, specs: Any) -> Any:
-        delta = transaction.newRowDelta()
+    def _row_delta(self, table: Any, files: Files, written: Written, specs: Any) -> Any:
+        """`table` may be a transaction."""
+        delta = table.newRowDelta()
         if files.snapshot is not None:
             delta.validateFromSnapshot(files.snapshot)
         for file in written.data:
@@ -226,6 +295,12 @@ class IcebergTable:
     def _summarise(operation: Any, record: Record) -> None:
         for name, value in record.summary().items():
             operation.set(name, value)
+
+
+def key_ids(schema_json: str, key: Iterable[str] | None) -> tuple[int, ...]:
+    """The fields of which bounds are kept: the key's, or all where there is none."""
+    ids = {field["name"]: int(field["id"]) for field in json.loads(schema_json)["fields"]}
+    return tuple(ids.values()) if key is None else tuple(ids[name] for name in key if name in ids)
 
 
 def removed_files(planned: Files, written: Written) -> list[str]:

@@ -143,3 +143,24 @@ def test_the_two_zeros_are_one_key_and_nan_equals_itself(tmp_path: Path) -> None
     expected = [[(0, 0), (1, 0), (2, 1)]]
     assert list(positions(table, pa.table({"a": [-0.0, math.nan], "b": [1, 1]})).values()) == expected
     assert list(positions(one, pa.table({"a": [-0.0, math.nan]})).values()) == expected
+
+
+def test_what_is_kept_of_small_files_is_bounded_by_the_memory_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given room for the keys of some 30 files, by the memory that each takes; by their bytes alone, for all of them
+    columns: reading._Kept[pa.ChunkedArray] = reading._Kept(64 << 10)
+    footers: reading._Kept[pq.FileMetaData] = reading._Kept(256 << 10)
+    monkeypatch.setattr(reading, "_columns", columns)
+    monkeypatch.setattr(reading, "_footers", footers)
+    table = LocalTable(local_layout(tmp_path, pa.schema([pa.field("id", pa.int64())])))
+    for start in range(0, 600, 3):
+        table.append(pa.table({"id": [start, start + 1, start + 2]}))
+    # When all 200 are looked through, twice
+    needles = pa.table({"id": np.arange(1, 600, 3)})
+    expected = {file.path: [(1, place)] for place, file in enumerate(table.files)}
+    assert positions(table, needles) == positions(table, needles) == expected
+    # Then
+    assert 10 < len(columns) <= 32
+    serialized = pq.ParquetFile(table.files[0].path.removeprefix("file:")).metadata.serialized_size
+    assert 10 < len(footers) <= (256 << 10) // (serialized * 9)

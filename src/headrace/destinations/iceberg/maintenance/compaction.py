@@ -25,9 +25,10 @@ from ..files import DataFile, DeletionVector, LiveFile, TableLayout, Written
 from ..java import CommitStateUnknown, Java, java_errors
 from ..leftovers import discard
 from ..places import file_io
+from ..plan import sorted_by
 from ..reading import OpenedFile
 from ..record import PIPELINE
-from ..table import Files, IcebergTable, data_file_json, live_file
+from ..table import Files, IcebergTable, live_file
 from .groups import Group, choose_groups
 from .held import HeldTable
 from .lineage import LineageLayout, Source, live_rows, row_ids
@@ -140,36 +141,12 @@ class Compaction:
             emptied=tuple(file.path for file in there),
         )
         try:
-            if sum(file.records for file in written.data) <= sum(file.records for file in there):
-                table.replace_files(now, written)
-            else:
-                self._overwrite(table, now, written)
+            table.replace_files(now, written)
         except CommitStateUnknown:
             raise
         except BaseException:
             discard(layout, [Written(vectors=vectors)])
             raise
-
-    def _overwrite(self, table: IcebergTable, now: Files, written: Written) -> None:
-        """For more rows than leave the table, some of them deleted at once: Iceberg does not call that a replacement.
-
-        It is so when the stream emptied some of the files meanwhile. The snapshot carries no record, as after a
-        replacement.
-        """
-        content, java_table = self._java.content_file, table.java_table
-        with java_errors(f"rewrite files of table {table.layout.name}"):
-            specs, delta = java_table.specs(), java_table.newRowDelta().validateDeletedFiles()
-            delta.validateFromSnapshot(now.snapshot)
-            for file in written.data:
-                delta.addRows(content(file.json, specs))
-            for vector in written.vectors:
-                delta.addDeletes(content(vector.json, specs))
-            for old in written.replaced:
-                delta.removeDeletes(content(old.json, specs))
-            for path in written.emptied:
-                delta.removeRows(content(data_file_json(now.live[path]), specs))
-            delta.commit()
-        table.refresh()
 
     def _gone(self, table: IcebergTable, now: Files, sources: Sequence[Source]) -> Positions | None:
         """Ids of the rows deleted since they were read. None if a file left the table and its rows may be elsewhere."""
@@ -211,12 +188,9 @@ class Compaction:
 
     def _sources(self, paths: set[str]) -> dict[str, Source]:
         """What Iceberg knows of the files' rows. A file without row ids is left out."""
-        live, iceberg, found = self._seen.files().live, self._java.iceberg, {}
+        live, found = self._seen.files().live, {}
         with java_errors(f"list the files of table {self._seen.layout.name}"):
-            table = self._seen.java_table
-            tasks = self._java.list_of(table.newScan().planFiles())
-            response = iceberg.rest.responses.FetchScanTasksResponse.builder(table.specs()).withFileScanTasks(tasks)
-            answer = json.loads(iceberg.rest.responses.FetchScanTasksResponseParser.toJson(response.build()))
+            tasks, answer = self._seen.scan()
             for place, task in enumerate(answer.get("file-scan-tasks", [])):
                 path, first = task["data-file"]["file-path"], task["data-file"].get("first-row-id")
                 if path in paths and first is not None:
@@ -233,10 +207,12 @@ def _own_view(catalog: Catalog, held: HeldTable) -> IcebergTable | None:
         return None
     iceberg = catalog.java.iceberg
     with java_errors(f"read table {table.layout.name}"):
+        schema_json = iceberg.SchemaParser.toJson(loaded.schema())
         layout: TableLayout = replace(
             table.layout,
-            schema_json=iceberg.SchemaParser.toJson(loaded.schema()),
+            schema_json=schema_json,
             spec_json=iceberg.PartitionSpecParser.toJson(loaded.spec()),
+            sort_by=sorted_by(iceberg.SortOrderParser.toJson(loaded.sortOrder()), schema_json),
         )
     return IcebergTable(catalog.java, loaded, layout, ())
 

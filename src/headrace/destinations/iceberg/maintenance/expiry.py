@@ -27,8 +27,8 @@ def expire_snapshots(catalog: Catalog, name: tuple[str, ...], settings: Maintena
         expired = expired_ids(metadata, settings, now_ms)
         for start in range(0, len(expired), _AT_ONCE):
             # Iceberg has a short cut for what is only too old: it removes each file that an expired snapshot took out
-            # of the table, also a Puffin file of which other vectors are in use. Snapshots given by id take the way
-            # that compares all files in use.
+            # of the table, also a Puffin file of which other vectors are in use, if somebody else wrote it so.
+            # Snapshots given by id take the way that compares all files in use.
             expiry = table.expireSnapshots().expireOlderThan(_oldest(settings, now_ms)).retainLast(1)
             # The oldest first: what is left is a chain at any time.
             for snapshot in expired[start : start + _AT_ONCE]:

@@ -24,6 +24,11 @@ class HeldTable(Protocol):
         """None: not there, or not looked for yet. Used under the lock, but for what never changes of it."""
         ...
 
+    @property
+    def copying(self) -> bool:
+        """Whether files are being written without the lock, that no snapshot names until all are there."""
+        ...
+
 
 class Stopped(Exception):
     """Maintenance was told to stop; what was begun is taken back."""

@@ -31,13 +31,17 @@ _DIRECTORIES = ("data", "metadata")
 
 
 def remove_orphans(catalog: Catalog, held: HeldTable, settings: MaintenanceConfig, now: datetime.datetime) -> int:
-    """Remove files that nobody names: those of this pipeline's earlier runs at once, all others when old enough."""
+    """Remove files that nobody names: those of this pipeline's earlier runs at once, all others when old enough.
+
+    None while the table is copied: its files are named at the end, and that may be days after the first was written.
+    """
     layout = None if held.table is None else held.table.layout
     table = None if layout is None else catalog.load(held.name)
     if layout is None or table is None:
         return 0
     with nullcontext() if settings.orphan_age_s >= _SAFE_AGE_S else held.lock:
-        return _remove(catalog.java, layout, table, settings, now)
+        # What is begun from now on is young when the files are listed.
+        return 0 if held.copying else _remove(catalog.java, layout, table, settings, now)
 
 
 def _remove(java: Java, layout: TableLayout, table: Any, settings: MaintenanceConfig, now: datetime.datetime) -> int:
