@@ -75,6 +75,9 @@ class ParquetFiles:
     def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
         pass
 
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        pass
+
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
         self._written += rows.in_tasks(partial(_write_file, self.root, rows.arrow_schema))
         return Durability.DURABLE

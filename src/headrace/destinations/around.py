@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from ..events import Relation
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema, TableName
 from .batch import EventBatch
@@ -44,10 +45,16 @@ class Around:
     def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
         self._surround("drop_table_for_copy", schema.table.name, lambda: self._inner.drop_table_for_copy(schema))
 
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        self._surround("drop_table", schema.table.name, lambda: self._inner.drop_table(schema))
+
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
         return self._surround(
             "write_table_rows", schema.table.name, lambda: self._inner.write_table_rows(schema, rows, part)
         )
+
+    def follows(self, relation: Relation) -> bool:
+        return self._surround("follows", relation.new.table.name, lambda: self._inner.follows(relation))
 
     def write_events(self, batch: EventBatch) -> Durability:
         table = batch.tables[0].schema.table.name if len(batch.tables) == 1 else None

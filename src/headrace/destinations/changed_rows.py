@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ..events import Relation, Truncate
 from ..schema import ReplicatedTableSchema
+from .existing_rows import existing_value
 from .fold import fold_key
 
 __all__ = ["ReadChanges", "ReadStep", "changed"]
@@ -55,14 +56,17 @@ def _joined(steps: Iterable[ReadStep]) -> Iterator[ReadStep]:
 
 
 def _altered(rows: pa.Table, relation: Relation) -> pa.Table:
-    """Columns renamed and dropped; one that is new is NULL until a change of its row has a value."""
+    """Columns renamed, dropped, widened; one that is new shows what the source shows in rows older than it."""
     if relation.old is None:
         return rows
     names = {column.attnum: column.name for column in relation.old.columns}
-    columns = {
-        column.name: rows.column(names[column.attnum]) if column.attnum in names else pa.nulls(len(rows))
-        for column in relation.new.columns
-    }
+    columns = {}
+    for column in relation.new.columns:
+        existing = existing_value(column)
+        if column.attnum in names:
+            columns[column.name] = rows.column(names[column.attnum]).cast(existing.type)
+        else:
+            columns[column.name] = pa.repeat(existing, len(rows))
     return pa.table(columns)
 
 

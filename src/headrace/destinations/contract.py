@@ -10,6 +10,7 @@ The pipeline calls `startup` once; then, per table, `drop_table_for_copy` (if it
 * **Order.** The changes of a key take effect in the order of `(commit_lsn, tx_ordinal)`, steps in the order given.
 * **Concurrency.** Calls for different tables come from several threads at once; calls for one table never overlap.
 * **Empty tables.** `write_table_rows` with no rows creates the table all the same.
+* **Schema changes.** A `Relation` step means: make the table look like its `new`. It may have been done already.
 * **Errors.** Raise a DestinationError: its retry rule decides. Anything else raised is taken for one that is timed.
   A call that raised has left nothing behind that `applied_lsn` or a reader would take for written.
 """
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..events import Relation
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema
 from ..stores.contract import StateStore
@@ -65,24 +67,30 @@ class Destination(Protocol):
         """Open connections and mend what a crash left. Nothing else is called before."""
 
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
-        """Up to where the table's events are durable here, by the destination's own record; None if it keeps none.
-
-        It wins over the store after a crash.
-        """
+        """Up to where the table's events are durable, by a record kept here, which wins over the store; None: none."""
 
     def copied_parts(self, schema: ReplicatedTableSchema) -> frozenset[int] | None:
-        """Which parts of the table's copy are durable here, by the destination's own record.
-
-        None if it keeps none: then no copy is resumed, and every table is copied under one snapshot.
-        """
+        """The durable parts of the table's copy, by a record kept here; None: it keeps none, and no copy is resumed."""
 
     def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
-        """Remove the table, its rows, LSN and parts, because it is copied anew; repeatable, also without a table."""
+        """Forget the table's LSN and parts, because it is copied anew; repeatable, also without a table.
+
+        Its rows go at the latest when the new copy's first part comes; best in one with it, so that readers see no gap.
+        """
+
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        """Remove the table, because its source left the publication; repeatable, also without a table."""
 
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
         """Create the table if it is not there and add rows of the initial copy, and record the part with them.
 
         A copy under one snapshot is part 0 and nothing else; one by key ranges has many, one call after the other.
+        """
+
+    def follows(self, relation: Relation) -> bool:
+        """Whether the table can be altered so that existing rows are right; False: it is copied again.
+
+        It cannot if `relation.rewritten`, where a table shows current rows; a log of changes may go on.
         """
 
     def write_events(self, batch: EventBatch) -> Durability:

@@ -95,6 +95,9 @@ class MemoryDestination:
         with self._lock:
             self._tables.pop(schema.table.id, None)
 
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        self.drop_table_for_copy(schema)
+
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
         copied = pa.Table.from_batches(rows.batches(), rows.arrow_schema)
         rejected = list(_rejected(rows))
@@ -107,6 +110,9 @@ class MemoryDestination:
             table.rejected = pa.concat_tables([table.rejected, *rejected])
         return Durability.DURABLE
 
+    def follows(self, relation: Relation) -> bool:
+        return not relation.rewritten
+
     def write_events(self, batch: EventBatch) -> Durability:
         with self._lock:
             applied = {part.schema.table.id: self._applied(part.schema) for part in batch.tables}
@@ -117,6 +123,8 @@ class MemoryDestination:
             self._events += events
             for part in parts:
                 table = self._table(part.schema)
+                relations = [step for step in part.steps if isinstance(step, Relation)]
+                table.name = relations[-1].new.table.name if relations else table.name
                 table.steps += part.steps
                 table.rejected = pa.concat_tables([table.rejected, *part.rejected])
                 table.applied = max(batch.end, applied[part.schema.table.id])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ..events import Truncate
+from ..events import Relation, Truncate
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema, TableName
 from .batch import Changes, EventBatch
@@ -65,11 +65,18 @@ class NullDestination:
             for what in ("copied", "changes", "truncates"):
                 self._counts.pop((str(schema.table.name), what), None)
 
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        self.drop_table_for_copy(schema)
+
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
         self._add(schema, "copied", sum(rows.in_tasks(_count)))
         with self._lock:
             self._parts[schema.table.id].add(part)
         return Durability.DURABLE
+
+    def follows(self, relation: Relation) -> bool:
+        del relation
+        return True
 
     def write_events(self, batch: EventBatch) -> Durability:
         for table in batch.tables:

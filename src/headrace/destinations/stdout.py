@@ -55,11 +55,19 @@ class StdoutDestination:
         """Tells readers that what they have of the table is void: its rows come anew."""
         self._write([{"kind": "drop", "table": str(schema.table.name)}])
 
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        self.drop_table_for_copy(schema)
+
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
         table = str(schema.table.name)
         for batch in rows.batches():
             self._write({"kind": "row", "table": table, "row": json_value(row)} for row in _plain(batch))
         return Durability.DURABLE
+
+    def follows(self, relation: Relation) -> bool:
+        """Whoever reads the events goes on with the new columns."""
+        del relation
+        return True
 
     def write_events(self, batch: EventBatch) -> Durability:
         self._write(event_object(event) for event in batch.events())

@@ -44,6 +44,7 @@ from .local_rows import (
     local_rows,
     transaction,
 )
+from .schema_change_suite import SchemaChangeSuite
 
 __all__ = ["DestinationSuite", "Values"]
 
@@ -80,7 +81,7 @@ class _Breaking(LocalRows):
         return _Breaking(function(self.table))
 
 
-class DestinationSuite:
+class DestinationSuite(SchemaChangeSuite):
     """Subclass it with a `destination` fixture and `read`; every test starts with an empty place."""
 
     @pytest.fixture
@@ -311,6 +312,10 @@ class _Site:
     def rows(self, schema: ReplicatedTableSchema) -> list[str]:
         self.destination.flush()
         return _sorted(self.suite.read(self.destination, schema.table.name))
+
+    def expected(self, rows: Sequence[Values]) -> list[str]:
+        """Rows as `rows` has them."""
+        return _sorted(rows)
 
     def copy(
         self, schema: ReplicatedTableSchema, rows: Sequence[Values], part: int = 0, rejected: Sequence[Values] = ()

@@ -19,12 +19,14 @@ import pyarrow as pa
 
 from ..destinations.batch import Changes, EventBatch, TableBatch
 from ..destinations.contract import DestinationContext, Durability
+from ..destinations.existing_rows import existing_value
 from ..destinations.fold import fold_key, folded
 from ..destinations.rows import Rows
 from ..errors import DestinationError
 from ..events import Relation, Truncate
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema, TableName
+from ..schema_change import schema_change
 from .canonical import canonical_text, canonical_texts, object_text
 from .durable_merge import insert_rows, merge
 
@@ -105,6 +107,9 @@ class DurableDestination:
                 connection.execute(f"DELETE FROM {holder} WHERE table_id = ?", (schema.table.id,))
             connection.execute("DELETE FROM tables WHERE id = ?", (schema.table.id,))
 
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        self.drop_table_for_copy(schema)
+
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
         with self._writing("write_table_rows", schema) as connection:
             if part not in _parts(connection, schema.table.id):
@@ -112,6 +117,12 @@ class DurableDestination:
                 connection.execute("INSERT INTO parts VALUES (?, ?)", (schema.table.id, part))
                 _copy(connection, schema, rows)
         return Durability.DURABLE
+
+    def follows(self, relation: Relation) -> bool:
+        """Rows are kept as text, which is another for some types that are only wider."""
+        return not relation.rewritten and (
+            relation.old is None or not schema_change(relation.old, relation.new).retyped
+        )
 
     def write_events(self, batch: EventBatch) -> Durability:
         for part in batch.tables:
@@ -243,6 +254,7 @@ def _write_steps(connection: sqlite3.Connection, part: TableBatch) -> None:
             values = (table_id, "T", int(step.commit_lsn), step.tx_ordinal, step.xid, None, None, None)
             connection.execute("INSERT INTO change_log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         else:
+            _create(connection, step.new)
             _alter(connection, step)
 
 
@@ -275,16 +287,19 @@ def _object(names: list[str], texts: tuple[str, ...], positions: frozenset[int])
 
 
 def _alter(connection: sqlite3.Connection, relation: Relation) -> None:
-    """Give the rows the new names; a new column is NULL until a change brings a value."""
+    """Give the rows the new names; a new column shows what the source shows in rows older than it."""
     key = fold_key(relation.new)
     if relation.old is None or (relation.old.columns, fold_key(relation.old)) == (relation.new.columns, key):
         return
     names = {column.attnum: column.name for column in relation.old.columns}
-    columns = [(column.name, names.get(column.attnum, "")) for column in relation.new.columns]
+    columns = [(column.name, names.get(column.attnum)) for column in relation.new.columns]
+    existing = {
+        column.name: next(canonical_texts([pa.repeat(existing_value(column), 1)]))[0] for column in relation.new.columns
+    }
     found = connection.execute("SELECT rowid, row FROM state WHERE table_id = ?", (relation.new.table.id,)).fetchall()
     for rowid, text in found:
         old = json.loads(text)
-        row = {new: old.get(name) for new, name in columns}
+        row = {new: json.loads(existing[new]) if name is None else old[name] for new, name in columns}
         values = list(row.values()) if key is None else [row[name] for name in key]
         connection.execute(
             "UPDATE state SET key = ?, row = ? WHERE rowid = ?", (canonical_text(values), canonical_text(row), rowid)

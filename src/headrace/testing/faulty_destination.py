@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..destinations.batch import EventBatch
 from ..destinations.contract import Destination, DestinationContext, Durability
 from ..destinations.rows import Rows
+from ..events import Relation
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema
 
@@ -41,9 +42,17 @@ class FaultyDestination:
         self._fail("drop_table_for_copy", str(schema.table.name))
         self._inner.drop_table_for_copy(schema)
 
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        self._fail("drop_table", str(schema.table.name))
+        self._inner.drop_table(schema)
+
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
         self._fail("write_table_rows", str(schema.table.name))
         return self._inner.write_table_rows(schema, rows, part)
+
+    def follows(self, relation: Relation) -> bool:
+        self._fail("follows", str(relation.new.table.name))
+        return self._inner.follows(relation)
 
     def write_events(self, batch: EventBatch) -> Durability:
         for part in batch.tables:

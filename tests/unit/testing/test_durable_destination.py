@@ -167,6 +167,15 @@ def test_columns_are_renamed_dropped_and_added(tmp_path: Path) -> None:
         assert destination.rows("public.orders")[0] == {"id": 1, "title": "a", "extra": None}
 
 
+def test_an_array_that_is_new_and_another_name(tmp_path: Path) -> None:
+    columns = {"id": "int8", "name": "text", "note": "text", "numbers": "_int4"}
+    new = example_table(ORDERS.table.id, "purchases", columns, ("id",))
+    with opened(tmp_path) as destination:
+        destination.write_table_rows(ORDERS, local_rows(ORDERS, [order(1)]), 0)
+        write(destination, Altered(ORDERS, new))
+        assert destination.rows("public.purchases") == [{**order(1), "numbers": None}]
+
+
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with opened(tmp_path) as destination, opened(tmp_path) as other:
         destination.write_table_rows(ORDERS, local_rows(ORDERS, [order(1)]), 0)
