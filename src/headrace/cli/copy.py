@@ -8,6 +8,7 @@ import typer
 
 from ..errors import PipelineStateError
 from ..table_state import State
+from .entry import QuietInterrupts
 from .exit_code import ExitCode
 from .failing import errors_shown
 from .figures import counted, duration
@@ -51,10 +52,11 @@ def copy(
     with errors_shown():
         settings = load(config, log_format, log_level, mode="copy_only")
         # Spark's modules take a second to import: only who runs a pipeline waits for them.
-        from ..pipeline import Pipeline  # noqa: PLC0415
-        from ..pipeline.build import build_destination  # noqa: PLC0415
-        from ..stores import MemoryStore  # noqa: PLC0415
-        from .running import Showing, run_in_foreground  # noqa: PLC0415
+        with QuietInterrupts():
+            from ..pipeline import Pipeline  # noqa: PLC0415
+            from ..pipeline.build import build_destination  # noqa: PLC0415
+            from ..stores import MemoryStore  # noqa: PLC0415
+            from .running import Showing, run_in_foreground  # noqa: PLC0415
 
         def build() -> tuple[PipelineStore, Pipeline]:
             _refuse_if_streaming(settings)
@@ -62,7 +64,8 @@ def copy(
             return store, Pipeline(settings, store, build_destination(settings))
 
         ended = run_in_foreground(settings, build, Showing(live, stop_timeout))
-        typer.echo(_result(ended.status), err=True)
+        if ended.status.tables or ended.error is None:
+            typer.echo(_result(ended.status), err=True)
         if ended.error is not None:
             ended_by_error(ended, ended.error)
         if ended.signal is not None and not _complete(ended.status):

@@ -42,13 +42,14 @@ _UNREACHABLE = (
     StoreCorrupt,
     StoreVersionError,
 )
-_NOT_WRITABLE = "make it writable for this user, or name another place: data_dir, store.path and spool.uri are settings"
+_PLACES = "settings that name places are data_dir, store.path and spool.uri"
+_NOT_WRITABLE = f"make it writable for this user, or name another place; {_PLACES}"
 _WHAT_TO_DO = {
     errno.EACCES: _NOT_WRITABLE,
     errno.EPERM: _NOT_WRITABLE,
     errno.EROFS: _NOT_WRITABLE,
-    errno.ENOENT: "check the path; a relative one starts at the working directory",
-    errno.ENOTDIR: "check the path: a part of it is a file, not a directory",
+    errno.ENOENT: f"check the path: a relative one starts at the working directory; {_PLACES}",
+    errno.ENOTDIR: f"check the path: a part of it is a file, not a directory; {_PLACES}",
     errno.EISDIR: "name a file, not a directory",
     errno.EEXIST: "name another place, or move away what is there",
     errno.ENOSPC: "make room on that disk, then start again",

@@ -20,7 +20,7 @@ from ..postgres.slots import slot_state
 from .exit_code import ExitCode
 from .failing import errors_shown, fail, show
 from .pipeline_file import PipelineFile
-from .publishing import create_publication, publishable_tables, select, statement
+from .publishing import Publishable, create_publication, publishable_tables, select, statement
 from .terminal import on_terminal
 
 __all__ = ["init"]
@@ -115,7 +115,7 @@ def init(  # noqa: PLR0913, PLR0917 - the options of a command
         if kind == "iceberg":
             place = answers.text(warehouse, "--warehouse", "Warehouse (a directory or a URI)", default=place)
         chosen = PipelineFile(1 if pipeline_id is None else pipeline_id, name, where, kind, place)
-        path.write_text(chosen.text(path), encoding="utf-8")
+        _write(path, chosen.text(path))
         typer.echo(f"wrote {path}; next: headrace check {path}, then headrace run {path}")
 
 
@@ -162,10 +162,19 @@ def _kind(destination: str) -> str:
 
 def _require_directory(directory: Path) -> None:
     """Known before the first question is asked, and before a publication is created."""
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"{directory} is a file, not a directory", hint="give a path elsewhere")
     if not directory.is_dir():
         raise ConfigError(f"there is no directory {directory}", hint="make it first: mkdir -p")
     if not os.access(directory, os.W_OK | os.X_OK):
         raise ConfigError(f"this user may not write to {directory}", hint="give a path elsewhere, or chmod it")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", hint="give a path elsewhere") from None
 
 
 def _try(
@@ -201,7 +210,7 @@ def _publish(connection: psycopg.Connection[Any], name: str, wish: _Wish, answer
         listed = ", ".join(f"{table.name}{'' if table.has_identity else ' (no key)'}" for table in tables)
         typer.echo(f"publication {name} does not exist. The database has: {listed or 'no tables'}")
         if not answers.agrees("Create it?"):
-            typer.echo(f"create it before you run the pipeline: {statement(name, None)}")
+            typer.echo(f"create it before you run the pipeline: {statement(name, _harmless(tables))}")
             return
         asked = [] if named else str(typer.prompt("Tables, separated by commas", default="all")).split(",")
         named += [table.strip() for table in asked if table.strip() not in ("", "all")]
@@ -209,6 +218,12 @@ def _publish(connection: psycopg.Connection[Any], name: str, wish: _Wish, answer
     sql = statement(name, chosen if named else None)
     create_publication(connection, sql, chosen)
     typer.echo(f"done: {sql}")
+
+
+def _harmless(tables: list[Publishable]) -> list[Publishable] | None:
+    """The tables to propose for a publication: those whose writes go on working; None for all."""
+    fit = [table for table in tables if table.has_identity]
+    return fit if 0 < len(fit) < len(tables) else None
 
 
 def _free_id(connection: psycopg.Connection[Any]) -> int:

@@ -15,6 +15,7 @@ from .resync import resync
 from .rollback import rollback
 from .run import run
 from .slot import slot_app
+from .source import source_app
 from .status import status
 
 __all__ = ["app"]
@@ -63,3 +64,4 @@ app.command()(status)
 app.command()(resync)
 app.command()(rollback)
 app.add_typer(slot_app, name="slot")
+app.add_typer(source_app, name="source")

@@ -10,6 +10,7 @@ import typer
 from ..config.load import load_pipeline_config
 from ..config.telemetry import LogFormat, LogLevel
 from ..errors import PipelineError
+from .entry import QuietInterrupts
 from .exit_code import ExitCode
 from .failing import errors_shown, fail
 
@@ -79,9 +80,10 @@ def run(
     with errors_shown():
         settings = load(config, log_format, log_level)
         # Spark's modules take a second to import: only who runs a pipeline waits for them.
-        from ..pipeline import Pipeline  # noqa: PLC0415
-        from ..pipeline.build import build_destination, build_store  # noqa: PLC0415
-        from .running import Showing, run_in_foreground  # noqa: PLC0415
+        with QuietInterrupts():
+            from ..pipeline import Pipeline  # noqa: PLC0415
+            from ..pipeline.build import build_destination, build_store  # noqa: PLC0415
+            from .running import Showing, run_in_foreground  # noqa: PLC0415
 
         def build() -> tuple[PipelineStore, Pipeline]:
             destination = build_destination(settings)

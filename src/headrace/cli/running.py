@@ -24,6 +24,7 @@ from ..postgres.connection import connect
 from ..postgres.preflight import Severity, Target, run_checks
 from ..stores.contract import PipelineStore
 from ..telemetry.logging import configure_logging
+from .connecting import connected
 from .live_view import OVERHEAD_LINES, Subject, render
 from .log_lines import LogLines
 from .rates import RateMeter
@@ -73,6 +74,8 @@ def run_in_foreground(
 
     The store is closed in the end, and no process is left. A second signal ends this process on the spot.
     """
+    # Whatever keeps us out of the source has one exit code; it is told before the terminal is taken over.
+    connected(config.pg_connection, "check", pipeline=config.id).close()
     live = show.wants_live_view(config)
     with ExitStack() as stack:
         # Undone from the last to the first: standard error is put back when nobody writes to it any more.

@@ -51,8 +51,9 @@ def status(config: ConfigPath, as_json: _Json = False, watch: _Watch = False, in
 
         headrace status pipeline.yaml --json | jq .tables
 
-    Exit codes: 0 all is well; 1 a table is in error or the slot is lost;
-    2 wrong usage or configuration; 3 could not connect to source or store
+    Exit codes: 0 all is well; 1 a table is in error, the slot is lost or
+    the publication does not exist; 2 wrong usage or configuration; 3 could
+    not connect to source or store
     (what else is known is shown all the same).
     """
     with errors_shown():
@@ -123,4 +124,5 @@ def _look(config: PipelineConfig) -> tuple[Observation, HeadraceError | None]:
 def _code(seen: Observation, store_error: HeadraceError | None) -> ExitCode:
     if seen.source_error is not None or store_error is not None:
         return ExitCode.CANNOT_CONNECT
-    return ExitCode.NOT_WELL if seen.errored or seen.slot_lost else ExitCode.OK
+    publication_gone = seen.source is not None and seen.source.publication_error is not None
+    return ExitCode.NOT_WELL if seen.errored or seen.slot_lost or publication_gone else ExitCode.OK

@@ -38,7 +38,11 @@ class DestinationConfig(Section):
 
     model_config = ConfigDict(extra="allow")
 
-    kind: str = Field(min_length=1, description="Which destination: iceberg, stdout, memory or null.")
+    kind: str = Field(
+        min_length=1,
+        description='Which destination: iceberg, stdout, memory or null; the last in quotes (`kind: "null"`), as YAML '
+        "takes the bare word for none.",
+    )
 
     @property
     def options(self) -> dict[str, Any]:

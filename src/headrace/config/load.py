@@ -34,6 +34,9 @@ _WORDS = {
     "model_attributes_type": "must be a section with settings of its own",
     "tuple_type": "must be a list",
 }
+_NO_TEXT = 'has no value; YAML takes the bare word null for none: if that is the text you mean, write "null"'
+_SETTINGS_HINT = "correct the settings named in the message"
+_FILE_HINT = "check the path and, where a line is named, indentation and quotes; `headrace init` writes a new one"
 # Follows from another problem: a default that is made from a setting that is wrong.
 _CONSEQUENCE = "default_factory_not_called"
 
@@ -57,8 +60,7 @@ def load_pipeline_config(
         # A file that could not be read misses everything: that it does is no news.
         if path is None or file.values or not file.problems:
             problems += _problems(PipelineConfig, error, origins)
-    if config is not None and config.destination is not None:
-        problems += _destination_problems(config.destination, origins)
+    problems += _destination_problems(values.get("destination"), origins)
     if problems or config is None:
         raise _config_error(problems)
     return config
@@ -81,15 +83,21 @@ def destination_settings(config: DestinationConfig) -> Section:
     return DESTINATION_SETTINGS[config.kind].model_validate(config.options)
 
 
-def _destination_problems(config: DestinationConfig, origins: Mapping[SettingPath, str]) -> Iterator[Problem]:
-    model = DESTINATION_SETTINGS.get(config.kind)
+def _destination_problems(destination: Any, origins: Mapping[SettingPath, str]) -> Iterator[Problem]:
+    """What a destination's own settings have wrong, whatever else is: `kind` itself is looked at before, as text."""
+    if isinstance(destination, DestinationConfig):
+        destination = destination.model_dump()
+    kind = destination.get("kind") if isinstance(destination, Mapping) else None
+    if not isinstance(kind, str) or not kind:
+        return
+    model = DESTINATION_SETTINGS.get(kind)
     if model is None:
         path = ("destination", "kind")
         kinds = ", ".join(DESTINATION_SETTINGS)
-        yield Problem(path, f"no destination is called {config.kind!r}; there are {kinds}", _origin(path, origins))
+        yield Problem(path, f"no destination is called {kind!r}; there are {kinds}", _origin(path, origins))
         return
     try:
-        model.model_validate(config.options)
+        model.model_validate({name: value for name, value in destination.items() if name != "kind"})
     except ValidationError as error:
         yield from _problems(model, error, origins, above=("destination",))
 
@@ -97,13 +105,16 @@ def _destination_problems(config: DestinationConfig, origins: Mapping[SettingPat
 def _problems(
     model: type[BaseModel], error: ValidationError, origins: Mapping[SettingPath, str], above: SettingPath = ()
 ) -> Iterator[Problem]:
-    for found in error.errors(include_url=False, include_context=False, include_input=False):
+    for found in error.errors(include_url=False, include_context=False):
         if found["type"] == _CONSEQUENCE:
             continue
         # pydantic's own word for the name of an entry of a map.
         path = tuple(str(part) for part in found["loc"] if part != "[key]")
         whole = (*above, *path)
-        yield Problem(whole, _what(model, found["type"], found["msg"], path, above), _origin(whole, origins))
+        # The value itself is never told; whether there is one is.
+        empty = found["type"] == "string_type" and found["input"] is None
+        what = _NO_TEXT if empty else _what(model, found["type"], found["msg"], path, above)
+        yield Problem(whole, what, _origin(whole, origins))
 
 
 def _what(model: type[BaseModel], kind: str, message: str, path: SettingPath, above: SettingPath) -> str:
@@ -124,4 +135,6 @@ def _origin(path: SettingPath, origins: Mapping[SettingPath, str]) -> str | None
 def _config_error(problems: list[Problem]) -> ConfigError:
     count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
     lines = "\n".join(f"- {problem}" for problem in problems)
-    return ConfigError(f"the configuration has {count}:\n{lines}", hint="correct the settings named in the message")
+    # Without a path it is the file as a whole.
+    hint = _SETTINGS_HINT if any(problem.path for problem in problems) else _FILE_HINT
+    return ConfigError(f"the configuration has {count}:\n{lines}", hint=hint)

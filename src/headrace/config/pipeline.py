@@ -15,7 +15,9 @@ from .batch import BatchConfig, MemoryBackpressureConfig
 from .connection import PgConnectionConfig
 from .destination import DestinationConfig
 from .receiver import ReceiverConfig, ReceiverSection
+from .schema_changes import SchemaChangesConfig
 from .section import Section
+from .source import SourceSection
 from .spark import SparkConfig
 from .spool import SpoolConfig, SpoolSection
 from .table_copy import CopyConfig, TableSyncCopyConfig
@@ -23,6 +25,7 @@ from .telemetry import LogConfig, MetricsConfig
 
 __all__ = [
     "InvalidatedSlotBehavior",
+    "OnTableRemoved",
     "OnUnrepresentable",
     "PipelineConfig",
     "PipelineMode",
@@ -44,6 +47,13 @@ class InvalidatedSlotBehavior(str, Enum):
 
     ERROR = "error"
     RECREATE = "recreate"
+
+
+class OnTableRemoved(str, Enum):
+    """What becomes of the destination's table when its source leaves the publication."""
+
+    KEEP = "keep"
+    DROP = "drop"
 
 
 class OnUnrepresentable(str, Enum):
@@ -116,6 +126,10 @@ class PipelineConfig(Section):
         description="Directory for what has no place of its own: spool and store. A relative one starts at the working "
         "directory. Default .headrace: visible where the pipeline was started, and easy to leave out of git.",
     )
+    source: SourceSection = Field(default=SourceSection(), description="What is put into the source database.")
+    schema_changes: SchemaChangesConfig = Field(
+        default=SchemaChangesConfig(), description="What happens when a table of the source is altered."
+    )
     spool: SpoolSection = Field(default=SpoolSection(), description="Where the raw WAL waits for Spark.")
     store: StoreConfig = Field(default=StoreConfig(), description="Where states, schemas and progress are kept.")
     store_pg_connection: PgConnectionConfig | None = Field(
@@ -170,6 +184,11 @@ class PipelineConfig(Section):
         default=InvalidatedSlotBehavior.ERROR,
         description="When the slot lost its WAL: stop with an error, or make a new one and copy all tables again. "
         "Default error: copying everything is for you to decide.",
+    )
+    on_table_removed: OnTableRemoved = Field(
+        default=OnTableRemoved.KEEP,
+        description="When a table leaves the publication, or is dropped: keep the destination's table as it is, or "
+        "drop it too. Default keep: nothing is lost by a mistake at the source.",
     )
     on_unrepresentable: OnUnrepresentable = Field(
         default=OnUnrepresentable.QUARANTINE,

@@ -24,11 +24,15 @@ def claimed(path: Path) -> Iterator[Path]:
     """The directory, empty, for this process alone while the block runs.
 
     Raises:
-        ConfigError: there is something else at this path, or another demo runs in it.
+        ConfigError: there is something else at this path, it cannot be made, or another demo runs in it.
     """
     directory = path.resolve()
-    _refuse_foreign(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        _refuse_foreign(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"cannot make the demo's directory {directory}: {error.strerror}"
+        raise ConfigError(msg, hint="name another with --dir, in a place that this user may write to") from None
     # "a": opened before it is locked, so it must not be emptied by opening it.
     with (directory / MARKER).open("a", encoding="utf-8") as marker:
         try:

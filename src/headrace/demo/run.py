@@ -17,6 +17,7 @@ from ..lsn import Lsn
 from ..pipeline import Pipeline, PipelineStatus
 from ..pipeline.build import build_destination, build_store
 from ..postgres.connection import parse_conninfo
+from ..spark.java import find_java
 from ..table_state import State
 from .directory import SERVER, claimed
 from .interrupts import Interrupts
@@ -90,6 +91,8 @@ def run_demo(settings: DemoSettings, screen: DemoScreen, interrupts: Interrupts)
     with claimed(settings.directory) as directory, logged_to(directory / "headrace.log"):
         demo = _Demo(settings, screen, interrupts, directory)
         try:
+            # What is missing is told before anything is started.
+            find_java()
             with demo.server() as server, psycopg.connect(server.conninfo(DATABASE), autocommit=True) as connection:
                 shop = demo.shop(connection)
                 demo.replicate(connection, server.conninfo(DATABASE), shop)

@@ -49,7 +49,7 @@ def test_a_ready_source_exits_0_and_shows_its_warnings(conninfo: str) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
     assert "max_slot_wal_keep_size" in result.stdout
     assert "checks of 127.0.0.1" in result.stdout
-    assert result.stdout.rstrip().endswith("1 warning")
+    assert result.stdout.rstrip().endswith("1 warning, 1 note")
 
 
 def test_errors_exit_1_with_a_remedy(connection: Connection, conninfo: str) -> None:

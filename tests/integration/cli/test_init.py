@@ -64,6 +64,20 @@ def test_a_publication_of_chosen_tables(path: Path, conninfo: str, connection: C
     assert not read_publication(connection, "p").all_tables
 
 
+def test_a_publication_that_would_break_writes_is_not_proposed(
+    path: Path, conninfo: str, connection: Connection
+) -> None:
+    connection.execute("CREATE TABLE bare (a int)")
+    result = invoke("init", path, "--source", conninfo, "--publication", "p")
+    assert result.exit_code == 0
+    assert "public.bare (no key)" in result.stdout
+    (proposed,) = [line for line in result.stdout.splitlines() if line.startswith("create it before")]
+    statement = proposed.partition(": ")[2]
+    connection.execute(statement.encode())
+    assert "public.bare" not in names(connection, "p")
+    assert "public.orders" in names(connection, "p")
+
+
 @pytest.mark.parametrize("identity", ["", "ALTER TABLE keyless REPLICA IDENTITY FULL"])
 def test_a_publication_that_would_break_writes_is_refused(
     path: Path, conninfo: str, connection: Connection, identity: str
@@ -85,6 +99,17 @@ def test_a_table_that_is_not_there_names_the_nearest(path: Path, conninfo: str) 
     assert "no table oders in this database" in result.stderr
     assert "did you mean public.orders?" in result.stderr
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [("a-file/new.yaml", "a-file is a file, not a directory"), ("no/new.yaml", "there is no directory")],
+)
+def test_a_place_where_it_cannot_be_written(path: Path, place: str, told: str) -> None:
+    (path.parent / "a-file").touch()
+    result = invoke("init", path.parent / place, "--source", "postgresql://h/d", "--publication", "p")
+    assert result.exit_code == 2
+    assert told in result.stderr
 
 
 def test_a_file_that_is_there_is_kept(path: Path, conninfo: str) -> None:

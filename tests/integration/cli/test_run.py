@@ -138,6 +138,7 @@ def source(connection: Connection) -> Connection:
     return connection
 
 
+@pytest.mark.spark
 def test_run_streams_stops_at_once_or_in_order_and_goes_on(
     source: Connection, conninfo: str, tmp_path: Path, start: Callable[..., Started]
 ) -> None:
@@ -180,6 +181,7 @@ def test_run_streams_stops_at_once_or_in_order_and_goes_on(
     assert row == (False,)
 
 
+@pytest.mark.spark
 def test_copy_copies_everything_once_and_leaves_no_slot(
     source: Connection, conninfo: str, tmp_path: Path, start: Callable[..., Started]
 ) -> None:
@@ -201,7 +203,14 @@ def test_copy_copies_everything_once_and_leaves_no_slot(
     ("settings_of", "code", "said", "remedy"),
     [
         ({"pg_connection": {"password": "wrong"}}, 3, "password authentication failed", "check user, password"),
-        ({"pg_connection": {"port": 1}}, 3, "cannot connect to Postgres", "check that the server runs"),
+        ({"pg_connection": {"port": 1}}, 3, "cannot connect to Postgres at 127.0.0.1:1,", "check that the server runs"),
+        ({"pg_connection": {"host": "no.invalid"}}, 3, "failed to resolve host", "check how the host is spelled"),
+        (
+            {"pg_connection": {"name": "nosuch"}},
+            3,
+            'database "nosuch" does not exist',
+            "check the name of the database",
+        ),
         ({"publication_name": "nosuch"}, 4, 'publication "nosuch" does not exist', "create it: CREATE PUBLICATION"),
         ({"publicaton_name": "pub"}, 2, "unknown setting; did you mean publication_name?", "correct the settings"),
         ({"destination": {"kind": "icebreg"}}, 2, "no destination is called 'icebreg'", "correct the settings"),

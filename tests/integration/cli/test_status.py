@@ -116,6 +116,7 @@ def test_a_missing_publication_is_told(file: Path) -> None:
     result = invoke("status", file, HEADRACE__PUBLICATION_NAME="nopub")
     assert 'publication "nopub" does not exist' in result.stdout
     assert "CREATE PUBLICATION" in result.stdout
+    assert result.exit_code == 1
 
 
 @pytest.mark.parametrize("kind", ["postgres", "memory"])

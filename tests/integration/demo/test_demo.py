@@ -16,6 +16,8 @@ import pytest
 SMALL = ("--rows", "5000", "--seconds", "3")
 MARK = "HEADRACE_TEST_MARK"
 
+pytestmark = pytest.mark.spark
+
 
 class Started:
     """`headrace demo` in a session of its own, as a terminal gives it one, with a mark on all its processes."""
@@ -78,6 +80,17 @@ def test_it_proves_that_the_lakehouse_equals_the_source(tmp_path: Path) -> None:
     assert str(tmp_path / "demo" / "warehouse") in demo.output
 
 
+def test_it_goes_on_until_ctrl_c_and_proves_then(tmp_path: Path) -> None:
+    with Started(tmp_path / "demo", "--keep") as demo:
+        demo.read_until("streaming;")
+        demo.ctrl_c()
+        assert demo.end() == 0, demo.output
+        assert demo.left() == []
+    assert "Ctrl-C ends them" in demo.output
+    assert "The lakehouse equals the source" in demo.output
+    assert "Traceback" not in demo.output
+
+
 @pytest.mark.parametrize(
     "moment",
     [
@@ -85,6 +98,7 @@ def test_it_proves_that_the_lakehouse_equals_the_source(tmp_path: Path) -> None:
         "starting Spark",
         pytest.param("copying;", marks=pytest.mark.long),
         pytest.param("streaming;", marks=pytest.mark.long),
+        pytest.param("the last change is applied", marks=pytest.mark.long),
     ],
 )
 def test_ctrl_c_stops_it_with_all_that_was_started(tmp_path: Path, moment: str) -> None:
@@ -95,3 +109,18 @@ def test_ctrl_c_stops_it_with_all_that_was_started(tmp_path: Path, moment: str) 
         assert demo.left() == []
     assert demo.output.splitlines()[-1] == "stopped, with all that was started"
     assert "Traceback" not in demo.output
+
+
+@pytest.mark.long
+def test_a_second_ctrl_c_ends_what_the_first_began(tmp_path: Path) -> None:
+    """The first asks for the proof; whoever has no patience for it asks again. The next demo does not mind."""
+    with Started(tmp_path / "demo", "--keep") as demo:
+        demo.read_until("streaming;")
+        demo.ctrl_c()
+        demo.read_until("changes streamed;")
+        demo.ctrl_c()
+        assert demo.end() == 130, demo.output
+        assert demo.left() == []
+    assert "Traceback" not in demo.output
+    with Started(tmp_path / "demo") as again:
+        assert again.end() == 0, again.output

@@ -148,6 +148,31 @@ def test_every_problem_in_the_file_is_told_with_its_line(file: Path) -> None:
     ]
 
 
+def test_problems_elsewhere_do_not_hide_those_of_the_destination(file: Path) -> None:
+    text = """\
+        batch: {max_byte: 1}
+        destination:
+          kind: iceberg
+          warehuose: w
+    """
+    assert problems(file, text) == [
+        "batch.max_byte (FILE:4): unknown setting; did you mean batch.max_bytes?",
+        "destination.warehouse (FILE:5): is missing",
+        "destination.warehuose (FILE:7): unknown setting; did you mean destination.warehouse?",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["null", "~", ""])
+def test_a_kind_that_yaml_takes_for_none(file: Path, kind: str) -> None:
+    said = 'has no value; YAML takes the bare word null for none: if that is the text you mean, write "null"'
+    assert problems(file, f"destination:\n  kind: {kind}\n") == [f"destination.kind (FILE:5): {said}"]
+
+
+def test_a_destination_as_an_argument_is_checked_too(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"destination\.warehouse"):
+        load(file, "", destination=DestinationConfig(kind="iceberg"))
+
+
 def test_a_kind_that_nobody_knows(file: Path) -> None:
     told = ["destination.kind (FILE:5): no destination is called 'parquet'; there are iceberg, stdout, memory, null"]
     assert problems(file, "destination:\n  kind: parquet\n  path: x\n") == told

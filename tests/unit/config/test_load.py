@@ -267,8 +267,10 @@ def test_an_empty_file_misses_what_is_required(file: Path) -> None:
 
 
 def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"missing\.yaml: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"missing\.yaml: cannot be read: No such file") as caught:
         load_pipeline_config(tmp_path / "missing.yaml", {}, **ARGUMENTS)
+    # No setting of it is wrong.
+    assert caught.value.hint.startswith("check the path")
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe9")
     with pytest.raises(ConfigError, match=r"latin\.yaml: is not UTF-8 text"):
         load_pipeline_config(tmp_path / "latin.yaml", {})

@@ -58,3 +58,11 @@ def test_two_demos_do_not_share_a_directory(tmp_path: Path) -> None:
         assert (directory / "warehouse").is_dir()
     with claimed(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("place", ["file/demo", "file/demo/below"])
+def test_a_place_where_nothing_can_be_made(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot make the demo's directory") as caught, claimed(tmp_path / place):
+        pass
+    assert "--dir" in caught.value.hint
