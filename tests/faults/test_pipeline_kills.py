@@ -42,7 +42,7 @@ def changing(conninfo: str, seed: int) -> Iterator[list[Changes]]:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.long)])
 def test_kill_the_whole_tree_at_any_moment(
     conninfo: str, connection: Connection, spark: Any, tmp_path: Path, kills: int
 ) -> None:

@@ -1,0 +1,162 @@
+"""A random walk through everything that can happen to tables: DDL and rows, in transactions, with rollbacks.
+
+The same seed makes the same steps. It is printed; HEADRACE_WALK_SEED replays it. Postgres itself is asked, before every
+action, what there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+
+from headrace.errors import HeadraceError
+from headrace.schema import quote_identifier
+from pipelining import PUBLICATION, source_rows
+from walk_actions import ACTIONS, UNTOLD, Maker
+from walk_source import SCHEMAS, WalkTable, look
+
+__all__ = ["Reading", "Walk", "walk_seed"]
+
+Connection = psycopg.Connection[Any]
+Reading = Callable[[str], tuple[Sequence[str] | None, list[str]]]
+"""A destination's table by name: its columns in order, if it has any without rows, and its rows, canonical and sorted.
+Raises KeyError or HeadraceError if there is none."""
+
+TABLES = 10
+_GRACE_S = 30.0
+
+
+class _RolledBack(Exception):
+    pass
+
+
+def walk_seed() -> int:
+    given = os.environ.get("HEADRACE_WALK_SEED")
+    seed = random.randrange(1 << 32) if given is None else int(given)
+    print(f"HEADRACE_WALK_SEED={seed}", flush=True)
+    return seed
+
+
+class Walk:
+    """Ten tables of a database. `told`: whether the event trigger is at work, so that all may be done."""
+
+    def __init__(self, conninfo: str, seed: int, *, told: bool) -> None:
+        self._chance = random.Random(seed)
+        self._told = told
+        self._connection = psycopg.connect(conninfo, autocommit=True)
+        listed = self._chance.random() < 0.5
+        self._maker = Maker(self._connection, self._chance, told=told, listed=listed)
+        self._weights = {name: weight for name, weight in ACTIONS.items() if told or name not in UNTOLD}
+        self.done: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self._prepare(listed)
+
+    def _prepare(self, listed: bool) -> None:
+        execute = self._connection.execute
+        execute(f"ALTER DATABASE {self._connection.info.dbname} SET logical_decoding_work_mem = '64kB'")
+        execute("SET timezone = 'UTC'")
+        execute(f"CREATE SCHEMA {quote_identifier(SCHEMAS[1])}")
+        execute("CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE TYPE pair AS (x int, y int)")
+        self._generated = self._connection.info.server_version >= 180_000 and self._chance.random() < 0.5
+        options = " WITH (publish_generated_columns = stored)" if self._generated else ""
+        execute(f"CREATE PUBLICATION {PUBLICATION} {'' if listed else 'FOR ALL TABLES'}{options}")
+        for number in range(TABLES):
+            for statement in self._maker.create(f'public."Table {number}"'):
+                execute(statement)
+
+    def __enter__(self) -> Walk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.step()
+
+    def step(self) -> None:
+        """One action by itself, or some in a transaction, of which parts or the whole may be rolled back."""
+        if self._chance.random() < 0.6:
+            self._act(contextlib.nullcontext)
+            return
+        with contextlib.suppress(_RolledBack), self._connection.transaction():
+            print("BEGIN")
+            for _ in range(self._chance.randint(2, 6)):
+                self._act(self._connection.transaction)
+            if self._chance.random() < 0.15:
+                print("ROLLBACK")
+                raise _RolledBack
+        print("END")
+
+    def _act(self, guard: Callable[[], Any]) -> None:
+        name = self._chance.choices(list(self._weights), list(self._weights.values()))[0]
+        statements = getattr(self._maker, name)()
+        undo = guard is not contextlib.nullcontext and self._chance.random() < 0.12
+        try:
+            with guard():
+                for statement in statements:
+                    print(f"{statement};" if len(statement) < 2000 else f"{statement[:2000]}…")
+                    self._connection.execute(statement)
+                if undo:
+                    print("ROLLBACK TO SAVEPOINT")
+                    raise _RolledBack
+        except _RolledBack:
+            return
+        except psycopg.Error as error:
+            print(f"-- refused: {str(error).splitlines()[0]}")
+            self.refused[name] += 1
+            return
+        self.done[name] += bool(statements)
+
+    def touch(self) -> None:
+        """Before a checkpoint, a row of every table: without the event trigger only changes show how a table looks."""
+        for table in () if self._told else look(self._connection):
+            # By chance a row is refused: a default may be NULL, a key there already.
+            assert any(self._inserts(table) for _ in range(20)), table
+
+    def _inserts(self, table: WalkTable) -> bool:
+        try:
+            for statement in self._maker.insert(table, 1):
+                self._connection.execute(statement)
+        except psycopg.Error:
+            return False
+        return True
+
+    def names(self) -> set[str]:
+        return {str(table.name) for table in look(self._connection)}
+
+    def differences(self, read: Reading) -> list[str]:
+        """What of the destination's tables is not as at the source: columns, their order, whole rows."""
+        found = (self._difference(table, read) for table in look(self._connection))
+        return [difference for difference in found if difference is not None]
+
+    def until_same(self, read: Reading, turn: Callable[[], object], patience_s: float = _GRACE_S) -> None:
+        """Wait until nothing differs. `turn` waits a moment, and raises if it is over."""
+        deadline = time.monotonic() + patience_s
+        while differences := self.differences(read):
+            assert time.monotonic() < deadline, "\n".join(differences)
+            turn()
+        print(f"-- checkpoint: all {len(self.names())} tables are the same", flush=True)
+
+    def _difference(self, table: WalkTable, read: Reading) -> str | None:
+        names = [column.name for column in table.columns if self._generated or not column.generated]
+        try:
+            columns, found = read(str(table.name))
+        except (KeyError, HeadraceError) as error:
+            return f"{table.name}: {error}"
+        if columns is not None and list(columns) != names:
+            return f"{table.name}: columns {names} wanted, {list(columns)} found"
+        chosen = ", ".join(map(quote_identifier, names))
+        wanted = source_rows(self._connection, f"(SELECT {chosen} FROM {table.quoted}) AS t")
+        if wanted == found:
+            return None
+        missing, extra = Counter(wanted) - Counter(found), Counter(found) - Counter(wanted)
+        told = [f"missing {row[:300]}" for row in list(missing)[:2]] + [f"extra {row[:300]}" for row in list(extra)[:2]]
+        return f"{table.name}: {missing.total()} missing, {extra.total()} extra\n  " + "\n  ".join(told)
