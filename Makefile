@@ -18,6 +18,8 @@ FOUND_JAVA_HOME := $(JAVA_HOME)
 export JAVA_HOME := $(CURDIR)/.tools/java
 PYTEST ?= $(RUN)python -m pytest
 MATRIX := 14 15 16 17 18
+# How many test runs go on at once.
+SIDE_BY_SIDE ?= 2
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -36,7 +38,7 @@ $(UV): requirements/uv.txt
 .tools/java:
 	@JAVA_HOME="$(FOUND_JAVA_HOME)" tools/java.sh $@
 
-.PHONY: help setup lint fmt types imports test test-matrix test-long test-kill test-memory test-pipeline-kill test-iceberg-oracle test-iceberg-kill demo fuzz bench-source bench-copy bench-engine bench lock clean
+.PHONY: help setup lint fmt types imports test test-matrix test-long test-kill test-memory test-pipeline-kill test-iceberg-oracle test-iceberg-kill test-schema-walk demo fuzz bench-source bench-copy bench-engine bench lock clean
 
 setup: .venv/synced .tools/java ## create the locked environment in .venv, find or install a Java
 
@@ -55,11 +57,23 @@ imports: setup ## check the import direction between stages
 	$(RUN)lint-imports
 
 test: lint types imports ## lint, types, import rules, all tests on Postgres 17, source-side tests on 14 and 18
-	$(PYTEST) -m "not long"
-	@$(MAKE) --no-print-directory test-matrix MATRIX="14 18"
+	@$(MAKE) --no-print-directory -j$(SIDE_BY_SIDE) run-spark run-rest run-postgres-14 run-postgres-18
 
 test-matrix: setup ## the source-side tests on Postgres 14, 15, 16, 17 and 18
-	@set -e; for version in $(MATRIX); do echo "== Postgres $$version"; HEADRACE_POSTGRES=$$version $(PYTEST) -q -m "matrix and not long"; done
+	@$(MAKE) --no-print-directory -j$(SIDE_BY_SIDE) $(addprefix run-postgres-,$(MATRIX))
+
+# Tests wait (for servers, processes, timers) more than they work, so several runs share the cores. Each has servers,
+# directories and ports of its own; all that uses Spark is in one run, since it alone can keep every core busy.
+# What a run says is kept in a file, and printed whole when it ends.
+run-spark: TESTS := spark and not long
+run-rest: TESTS := not spark and not long
+run-postgres-%: TESTS := matrix and not long
+run-postgres-%: export HEADRACE_POSTGRES = $(@:run-postgres-%=%)
+
+run-%: setup
+	@mkdir -p .cache/runs; echo "== $*: started; .cache/runs/$*.log has what it says, which is printed here at its end"
+	@code=0; { echo "== $*"; $(PYTEST) -m "$(TESTS)" -o cache_dir=.pytest_cache/$*; } >.cache/runs/$*.log 2>&1 || code=$$?; \
+	cat .cache/runs/$*.log; exit $$code
 
 test-long: setup ## the full-size fault, kill and memory tests
 	$(PYTEST) -m long
@@ -78,6 +92,9 @@ test-iceberg-oracle: setup ## Iceberg tables beside a native subscription under 
 
 test-iceberg-kill: setup ## 30 random kill -9 of everything under mixed load, Iceberg as destination
 	$(PYTEST) -s -m long tests/faults/test_iceberg_kills.py
+
+test-schema-walk: setup ## random walks of DDL and rows: 500 steps with 10 kill -9, and a crash at every point
+	$(PYTEST) -s -m long tests/faults/test_schema_walk.py
 
 demo: setup ## a shop in a Postgres of its own, carried into Iceberg under live traffic, and compared; DEMO_ARGS="--keep" goes on
 	$(RUN)headrace demo $(DEMO_ARGS)

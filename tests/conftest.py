@@ -26,6 +26,14 @@ ICEBERG_PACKAGES = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses the run's Spark, before `-m` selects."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Callable[[int], PostgresServer]]:
     """Servers by major version, started when first asked for, stopped at the end of the run."""

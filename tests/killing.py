@@ -21,7 +21,7 @@ from headrace.config.pipeline import PipelineConfig
 __all__ = ["Child", "live_and_die"]
 
 CHILD = Path(__file__).parent / "faults" / "pipeline_child.py"
-PATIENCE_S = 180
+PATIENCE_S = 400
 
 
 class Child:

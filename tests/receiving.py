@@ -49,7 +49,7 @@ class Running:
     def status(self) -> ReceiverStatus:
         return self.statuses[-1]
 
-    def wait(self, until: Callable[[ReceiverStatus], bool], timeout: float = 30) -> ReceiverStatus:
+    def wait(self, until: Callable[[ReceiverStatus], bool], timeout: float = 120) -> ReceiverStatus:
         deadline = time.monotonic() + timeout
         with self._news:
             seen = 0
@@ -63,14 +63,14 @@ class Running:
                 assert time.monotonic() < deadline, f"never got there: {self.statuses[-5:]}"
                 self._news.wait(0.1)
 
-    def ended(self, timeout: float = 30) -> BaseException | None:
+    def ended(self, timeout: float = 120) -> BaseException | None:
         self._thread.join(timeout)
         assert not self._thread.is_alive()
         return self.error
 
     def stop(self) -> None:
         self.receiver.stop()
-        self._thread.join(30)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
 
@@ -145,7 +145,7 @@ class Source:
         row = self.connection.execute(query, (self.slot,)).fetchone()
         return row is not None and row[0]
 
-    def eventually(self, condition: Callable[[], bool], timeout: float = 30) -> None:
+    def eventually(self, condition: Callable[[], bool], timeout: float = 120) -> None:
         deadline = time.monotonic() + timeout
         while not condition():
             assert time.monotonic() < deadline, "the condition never came true"

@@ -31,7 +31,7 @@ class Subscriber:
     def __init__(self, source: Connection, connection: Connection) -> None:
         self._source, self.connection = source, connection
 
-    def until_applied(self, timeout: float = 60) -> None:
+    def until_applied(self, timeout: float = 180) -> None:
         """Everything committed at the source before now is here: a row inserted now has come through."""
         row = self._source.execute("INSERT INTO marker DEFAULT VALUES RETURNING id").fetchone()
         deadline = time.monotonic() + timeout

@@ -101,6 +101,7 @@ def reader(tmp_path: Path, conninfo: str, connection: psycopg.Connection[Any]) -
         reader.running.wait()
 
 
+@pytest.mark.spark
 def test_the_first_pipeline(reader: Reader) -> None:
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     followed = [(language, block) for language, block in blocks if language not in SHOWN]

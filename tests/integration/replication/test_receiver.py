@@ -99,9 +99,9 @@ def test_an_idle_slot_follows_a_busy_database(source: Source) -> None:
             assert row is not None
             written = Lsn.parse(row[0])
             # Then the slot follows within seconds, and lets go of the WAL (a checkpoint tells it how far it may)
-            source.eventually(lambda written=written: source.confirmed() >= written, 15)
+            source.eventually(lambda written=written: source.confirmed() >= written)
             source.connection.execute("CHECKPOINT")
-            source.eventually(lambda: source.retained_bytes() < 1024 * 1024, 15)
+            source.eventually(lambda: source.retained_bytes() < 1024 * 1024)
     # And the spool is as empty as it was
     assert source.spool().segments() == []
     # And after a restart the receiver goes on from there
