@@ -21,6 +21,8 @@ from headrace.config.environment import PREFIX
 from headrace.config.iceberg import CatalogConfig, IcebergConfig, IcebergTableConfig, MaintenanceConfig
 from headrace.config.pipeline import PipelineConfig, StoreConfig
 from headrace.config.receiver import ReceiverConfig, ReceiverSection
+from headrace.config.schema_changes import SchemaChangesConfig, TableSchemaChangesConfig
+from headrace.config.source import SourceSection
 from headrace.config.spark import SparkConfig
 from headrace.config.spool import SpoolConfig, SpoolSection
 from headrace.config.table_copy import CopyConfig, TableSyncCopyConfig
@@ -42,6 +44,9 @@ MODELS: tuple[type[BaseModel], ...] = (
     StdoutConfig,
     MemoryConfig,
     NullConfig,
+    SourceSection,
+    SchemaChangesConfig,
+    TableSchemaChangesConfig,
     SpoolSection,
     StoreConfig,
     BatchConfig,
@@ -79,6 +84,9 @@ table_sync_copy:
   type: skip_tables
   tables: [public.audit_log]
 ```
+
+In YAML, `null`, `~` and nothing at all are none. A text that YAML would read as something else needs quotes:
+`kind: "null"`, `password: "1234"`, `name: "on"`.
 
 **Environment.** A variable `{PREFIX}…` sets one setting and wins over the file: names are joined by two underscores, in
 either case. `{PREFIX}BATCH__MAX_FILL_MS=500` is `batch.max_fill_ms`.
