@@ -85,6 +85,8 @@ def test_pauses_amid_transactions_lose_and_double_nothing(
             running.receiver.pause()
             running.wait(lambda _, seen=seen: any(map(paused, running.statuses[seen:])))
             running.receiver.resume()
+            # Else the next pause may come before this one has ended, and nothing new would be told.
+            running.wait(lambda status: not paused(status))
         running.wait(lambda status: status.spooled >= end)
     assert source.inserted() == list(range(1, 5001))
 
