@@ -68,13 +68,14 @@ class Life:
         source = Source(config)
         published = source.tables()
         source.install()
-        # Before the slot: a port that is taken must not leave one behind, which keeps WAL for nobody.
+        # Before the slot: a port that is taken, or a destination that does not open, must not leave one behind, which
+        # keeps WAL for nobody.
         if config.metrics.enabled:
             self._server = engine.metrics.serve(config.metrics.host, config.metrics.port)
-        source.prepare_slot(engine.store)
         engine.memory.start()
         self._opened = True
         engine.destination.startup(DestinationContext(config.id, engine.store, engine.spark, tuple(published)))
+        source.prepare_slot(engine.store)
         engine.tables.load(published, engine.destination)
         if config.mode is PipelineMode.COPY_ONLY:
             for table in engine.tables.leaving():

@@ -63,8 +63,12 @@ class LocalPlace:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.staging = root / _STAGING
-        with _io_errors("create the spool directory", root):
+        try:
             self.staging.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            remedy = "choose a directory that you may write to, on a disk with space: data_dir or spool.uri"
+            detail = error.strerror or str(error)
+            raise SpoolIoError(f"cannot create the spool directory {root}", detail=detail, hint=remedy) from error
 
     def publish(self, staged: Path, name: str) -> None:
         with _io_errors("publish", self.root / name):

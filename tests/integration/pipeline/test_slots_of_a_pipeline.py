@@ -13,7 +13,8 @@ import pytest
 
 from headrace.config.pipeline import PipelineConfig
 from headrace.destinations.contract import Destination
-from headrace.errors import SlotInvalidated, SlotNotFound
+from headrace.destinations.memory import MemoryDestination
+from headrace.errors import DestinationRejected, SlotInvalidated, SlotNotFound
 from headrace.pipeline import Pipeline, PipelineState
 from headrace.pipeline.failpoint import set_hook
 from headrace.postgres.slots import drop_slot, slot_state
@@ -21,6 +22,7 @@ from headrace.stores import MemoryStore
 from headrace.table_state import State
 from headrace.testing import PostgresServer
 from headrace.testing.durable_destination import DurableDestination
+from headrace.testing.faulty_destination import FaultyDestination
 from pipelining import piped, pipeline_config, wait_equal
 
 Connection = psycopg.Connection[Any]
@@ -179,3 +181,20 @@ def test_a_slot_that_loses_its_wal(spark: Any, tmp_path: Path) -> None:
             insert(connection)
             wait_equal(running, connection, destination, A, B)
         assert copies_of(store) == [3, 3]
+
+
+def test_a_destination_that_does_not_open_leaves_no_slot_behind(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+) -> None:
+    def refuse(method: str, _table: str | None) -> None:
+        if method == "startup":
+            raise DestinationRejected("no such warehouse")
+
+    connection.execute("CREATE TABLE lonely (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE lonely")
+    config = pipeline_config(conninfo, tmp_path)
+    pipeline = Pipeline(config, MemoryStore(), FaultyDestination(MemoryDestination(), refuse), spark=spark)
+    with pipeline:
+        pipeline.start()
+        with pytest.raises(DestinationRejected, match="no such warehouse"):
+            pipeline.wait(60)
+    assert slot_state(connection, config.slot_name) is None
