@@ -82,7 +82,10 @@ class Lakehouse:
         return int(self._reader.load_table((namespace, table)).scan().count())
 
     def forget(self, namespace: str) -> None:
-        """Free the disk; names stay in the catalog and are not used again."""
+        """Free the disk, and the names of ours."""
+        if self._reader.namespace_exists(namespace):
+            for name in self._reader.list_tables(namespace):
+                self._reader.drop_table(name)
         for root in ("ours", PEER):
             shutil.rmtree(self.root / root / namespace, ignore_errors=True)
 

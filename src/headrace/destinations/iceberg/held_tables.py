@@ -11,7 +11,7 @@ import pyarrow as pa
 import structlog
 
 from ...config.iceberg import IcebergConfig, OnTableRename
-from ...errors import DestinationConflict, DestinationRejected, PipelineStateError
+from ...errors import DestinationConflict, DestinationError, DestinationRejected, PipelineStateError
 from ...schema import ReplicatedTableSchema, TableName
 from ..contract import DestinationContext
 from ..names import destination_names
@@ -217,7 +217,12 @@ class HeldTables:
         """Of all tables that this pipeline made. Dear, so asked for once."""
         catalog, names = self._opened, {}
         for name in catalog.names():
-            table = catalog.load(name)
+            try:
+                table = catalog.load(name)
+            except DestinationError as error:
+                # A table that cannot be read, of whomever it is, must not stop those that can.
+                _log.warning("a table of the catalog cannot be read", table=".".join(name), error=str(error))
+                continue
             if table is None:
                 continue
             with java_errors(f"read table {'.'.join(name)}"):
