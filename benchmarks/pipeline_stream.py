@@ -24,8 +24,9 @@ __all__ = ["run"]
 class Drain:
     """A pipeline that copies the tables before the backlog grows, stops, and later drains it."""
 
-    def __init__(self, lakehouse: Lakehouse, name: str) -> None:
-        self._lakehouse, self._name, self._store = lakehouse, name, MemoryStore()
+    def __init__(self, lakehouse: Lakehouse, number: int) -> None:
+        """The number is the pipeline's: tables of one pipeline and one source are one, whatever they are called."""
+        self._lakehouse, self._number, self._name, self._store = lakehouse, number, f"drain_{number}", MemoryStore()
 
     def copy(self, conninfo: str) -> None:
         with self._pipeline(conninfo) as pipeline:
@@ -47,12 +48,13 @@ class Drain:
         self._lakehouse.forget(self._name)
 
     def _pipeline(self, conninfo: str) -> Any:
-        return self._lakehouse.pipeline(self._lakehouse.config(conninfo, self._name, slot_name=self._name), self._store)
+        config = self._lakehouse.config(conninfo, self._name, id=self._number, slot_name=self._name)
+        return self._lakehouse.pipeline(config, self._store)
 
 
 def run(lakehouse: Lakehouse, sizes: Sizes) -> dict[str, Any]:
     rounds = sizes.rounds
-    drains = [Drain(lakehouse, f"drain_{n}") for n in range(rounds)]
+    drains = [Drain(lakehouse, n) for n in range(rounds)]
 
     def copy(conninfo: str) -> None:
         for drain in drains:
