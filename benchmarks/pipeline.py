@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 import pipeline_copy
+import pipeline_destinations
 import pipeline_freshness
 import pipeline_growth
 import pipeline_merge
@@ -36,6 +37,7 @@ PARTS: dict[str, Callable[[Lakehouse, Sizes], dict[str, Any]]] = {
     "merge": pipeline_merge.run,
     "freshness": pipeline_freshness.run,
     "growth": pipeline_growth.run,
+    "destinations": pipeline_destinations.run,
 }
 
 

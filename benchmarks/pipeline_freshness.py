@@ -29,7 +29,7 @@ from pipeline_sizes import Sizes
 from processes import CpuMeter, megabytes
 from waiting import until
 
-__all__ = ["Commits", "freshness", "run"]
+__all__ = ["CHURN", "CLOCK", "Commits", "Writer", "freshness", "percentiles", "read_commits", "run"]
 
 CLOCK = "clock"
 PER_TRANSACTION = 10
@@ -177,7 +177,7 @@ def measure(lakehouse: Lakehouse, sizes: Sizes, count: int, *, append: bool) -> 
     seconds = np.concatenate([freshness(commits[name], seen[name]) for name in names])
     cpu = {role: round(spent / sizes.fresh_seconds, 3) for role, spent in meter.seconds().items()}
     return {
-        **_percentiles(seconds),
+        **percentiles(seconds),
         "max": round(float(seconds.max()), 2),
         "transactions": len(seconds),
         "changes_per_s": _rate(commits),
@@ -202,7 +202,7 @@ def run(lakehouse: Lakehouse, sizes: Sizes) -> dict[str, Any]:
     return {**figures, "freshness": details}
 
 
-def _percentiles(seconds: np.ndarray[Any, Any]) -> dict[str, float]:
+def percentiles(seconds: np.ndarray[Any, Any]) -> dict[str, float]:
     return {f"p{share}": round(float(np.percentile(seconds, share)), 2) for share in (50, 95)}
 
 

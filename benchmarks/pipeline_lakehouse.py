@@ -14,7 +14,9 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.config.destination import DestinationConfig
 from headrace.config.pipeline import PipelineConfig
+from headrace.config.spark import SparkConfig
 from headrace.pipeline import Pipeline
 from headrace.pipeline.build import build_destination, spark_config
 from headrace.postgres.conninfo import parse_conninfo
@@ -130,6 +132,13 @@ def _config(root: Path, settings: dict[str, Any], namespace: str = "{schema}") -
     return PipelineConfig.model_validate(merged)
 
 
+def _spark_for(config: PipelineConfig, other: dict[str, Any]) -> SparkConfig:
+    """What Spark needs for both destinations."""
+    first = spark_config(config, build_destination(config))
+    both = config.model_copy(update={"spark": first, "destination": DestinationConfig.model_validate(other)})
+    return spark_config(both, build_destination(both))
+
+
 @contextmanager
 def open_lakehouse(root: Path, *, short_lived: bool = False) -> Iterator[Lakehouse]:
     catalog = f"spark.sql.catalog.{PEER}"
@@ -149,7 +158,7 @@ def open_lakehouse(root: Path, *, short_lived: bool = False) -> Iterator[Lakehou
     }
     nowhere = {"host": "127.0.0.1", "name": "bench", "username": "bench"}
     config = _config(root, {"pg_connection": nowhere, "spark": settings})
-    spark = build_session(spark_config(config, build_destination(config)))
+    spark = build_session(_spark_for(config, {"kind": "delta", "warehouse": str(root)}))
     try:
         spark.range(10).count()
         with PostgresServer(17, settings=SERVER_SETTINGS) as server, closing(Lakehouse(spark, root, server)) as opened:

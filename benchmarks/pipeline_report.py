@@ -48,6 +48,7 @@ MEANINGS = {
     "freshness_append_s": "the same, one table, inserts only",
     "batch_cost_by_rows": "a batch of updates of random keys, by rows of the table",
     "batch_cost_by_tables": "as many updates, by number of tables",
+    "destinations": "each destination: initial copy, drain of a backlog, commit to durable over 8 tables",
     "peak_memory_mb": "largest resident memory of one process, in the whole run",
 }
 

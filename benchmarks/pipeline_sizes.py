@@ -30,6 +30,10 @@ class Sizes:
     growth_tables: tuple[int, ...] = (1, 8, 50)
     growth_changes: int = 1_000
     """Changes of one batch, of all its tables together."""
+    destination_scale: float = 0.5
+    """Of the copy, of which each destination has its rounds."""
+    destination_backlog: int = 500_000
+    destination_seconds: float = 30
 
 
 FULL = Sizes()
@@ -49,4 +53,7 @@ QUICK = Sizes(
     growth_rows=(1_000, 2_000),
     growth_tables=(1, 2),
     growth_changes=100,
+    destination_scale=0.005,
+    destination_backlog=2_100,
+    destination_seconds=2,
 )

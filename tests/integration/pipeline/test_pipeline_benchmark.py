@@ -29,6 +29,7 @@ FIGURES = {
     "freshness_append_s",
     "batch_cost_by_rows",
     "batch_cost_by_tables",
+    "destinations",
     "peak_memory_mb",
 }
 
