@@ -225,16 +225,14 @@ class SourcePermissionDenied(SourceError):
     hint = "grant the role the privilege named in the detail"
 
 
-class SourceQueryFailed(SourceError):
-    pass
+class SourceQueryFailed(SourceError): ...
 
 
 class SourceSchemaError(SourceError):
     hint = "check that the table, column or schema named in the detail still exists"
 
 
-class SourceDataError(SourceError):
-    pass
+class SourceDataError(SourceError): ...
 
 
 class SourceConflict(SourceError):
@@ -273,8 +271,7 @@ class PublicationNotFound(SourceError):
     hint = "create it: CREATE PUBLICATION … FOR TABLE …"
 
 
-class SlotError(SourceError):
-    pass
+class SlotError(SourceError): ...
 
 
 class SlotNotFound(SlotError):
@@ -282,9 +279,7 @@ class SlotNotFound(SlotError):
 
 
 class SlotAlreadyExists(SlotError):
-    hint = (
-        "another pipeline may be using this slot; choose another pipeline id, or drop it with pg_drop_replication_slot"
-    )
+    hint = "another pipeline may use it: choose another pipeline id, or drop it with pg_drop_replication_slot"
 
 
 class SlotInUse(SlotError):
@@ -340,10 +335,14 @@ class RollbackImpossible(StoreError):
 
 
 class DestinationError(HeadraceError):
-    """Where rows and events go. What a destination raises that is no HeadraceError becomes one of these."""
+    """Where rows and events go. `table_id` says whose fault it is where a call was for several tables."""
 
     retry = RetryPolicy.TIMED
     hint = "look at the detail and at the destination's own log"
+
+    def __init__(self, message: str, *, table_id: int | None = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.table_id = table_id
 
 
 class DestinationConnectionFailed(DestinationError):

@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 
-from .known import alternatives, nearest, section_of, takes_any_name
+from .known import MAPS, alternatives, nearest, section_of, takes_any_name
 from .layer import Layer, Problem, SettingPath, origins_of
 
 __all__ = ["PREFIX", "read_environment"]
@@ -87,7 +87,7 @@ class _Known:
                 return field.annotation
             section = section_of(field.annotation)
             if section is None:
-                return _inside(field.annotation, path, depth + 1)
+                return _inside(field.annotation, path, depth + 1, self.beside)
             model = section
         return None
 
@@ -100,16 +100,16 @@ class _Known:
         return str if other is None else _Known(other, path[:depth], {}).annotation(path)
 
 
-def _inside(annotation: Any, path: SettingPath, depth: int) -> Any:
+def _inside(annotation: Any, path: SettingPath, depth: int, beside: Mapping[SettingPath, type[BaseModel]]) -> Any:
     """The type of what a path leads to inside a map; the map's own name ends at `depth`."""
     for member in alternatives(annotation):
-        if get_origin(member) is dict:
+        if get_origin(member) in MAPS:
             value = get_args(member)[1]
             section = section_of(value)
             if section is None:
                 return str
             at = path[: depth + 1]
-            return value if at == path else _Known(section, at, {}).annotation(path)
+            return value if at == path else _Known(section, at, beside).annotation(path)
     msg = f"unknown setting; {'.'.join(path[:depth])} has no settings inside"
     raise _Unreadable(msg)
 
@@ -125,7 +125,7 @@ def _parsed(annotation: Any, text: str) -> Any:
         if text.lstrip().startswith("["):
             return _from_json(text, list, "JSON list")
         return [part.strip() for part in text.split(",") if part.strip()]
-    if dict in origins or section_of(annotation) is not None:
+    if not MAPS.isdisjoint(origins) or section_of(annotation) is not None:
         return _from_json(text, dict, "JSON object")
     return text.strip()
 

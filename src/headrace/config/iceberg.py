@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated
+from pathlib import Path
 
-from pydantic import Field, SecretStr, StringConstraints, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from .section import Section
-from .table_mode import TableMode
+from .table_destination import DestinationTableConfig, SourceTable, TableDestinationConfig
 
 __all__ = [
     "CatalogConfig",
@@ -17,10 +18,7 @@ __all__ = [
     "IcebergTableConfig",
     "JsonAs",
     "MaintenanceConfig",
-    "OnTableRename",
 ]
-
-_SourceTable = Annotated[str, StringConstraints(pattern=r"^[^.]+\..+$")]
 
 
 class CatalogType(str, Enum):
@@ -37,13 +35,6 @@ class JsonAs(str, Enum):
 
     STRING = "string"
     VARIANT = "variant"
-
-
-class OnTableRename(str, Enum):
-    """What becomes of a table's name when its source is renamed, or moved to another schema."""
-
-    RENAME = "rename"
-    KEEP = "keep"
 
 
 class CatalogConfig(Section):
@@ -131,19 +122,9 @@ class MaintenanceConfig(Section):
     )
 
 
-class IcebergTableConfig(Section):
+class IcebergTableConfig(DestinationTableConfig):
     """What one table does differently."""
 
-    name: str | None = Field(
-        default=None,
-        pattern=r"^[^.]+(\.[^.]+)+$",
-        description="The table's name at the destination, as namespace.table. Default none: by the patterns.",
-    )
-    mode: TableMode | None = Field(
-        default=None,
-        description="mirror: the current rows; changelog: every change as a row; soft_delete: the current rows, and "
-        "deleted ones with a flag. Default none: the destination's.",
-    )
     partition_by: tuple[str, ...] = Field(
         default=(),
         description="Partitions, as Iceberg's transforms of columns: `region`, `days(created_at)`, `bucket(16, id)`, "
@@ -156,7 +137,7 @@ class IcebergTableConfig(Section):
     )
 
 
-class IcebergConfig(Section):
+class IcebergConfig(TableDestinationConfig):
     """Apache Iceberg tables, format version 3, merge on read."""
 
     warehouse: str = Field(
@@ -164,31 +145,13 @@ class IcebergConfig(Section):
         description="Where the tables' files are: a directory, or a URI such as s3://bucket/path.",
     )
     catalog: CatalogConfig = Field(default=CatalogConfig(), description="Where the tables' names are.")
-    namespace: str = Field(
-        default="{schema}",
-        min_length=1,
-        description="The namespace of a table; `{schema}` and `{table}` stand for the source's. Default {schema}.",
-    )
-    table_name: str = Field(
-        default="{table}",
-        min_length=1,
-        description="The name of a table within its namespace, with the same words. Default {table}.",
-    )
-    mode: TableMode = Field(
-        default=TableMode.MIRROR, description="What tables hold that say nothing else. Default mirror."
-    )
     json_as: JsonAs = Field(
         default=JsonAs.STRING,
         description="json and jsonb as text, exactly as Postgres has it, or as Iceberg's VARIANT. Default string: "
         "every reader knows it.",
     )
-    tables: dict[_SourceTable, IcebergTableConfig] = Field(
+    tables: Mapping[SourceTable, IcebergTableConfig] = Field(
         default={}, description="What single tables do differently, by their name at the source, as schema.table."
-    )
-    on_table_rename: OnTableRename = Field(
-        default=OnTableRename.RENAME,
-        description="Whether a table follows when its source is renamed or moved to another schema, by the patterns, "
-        "or keeps its name. One with a name of its own keeps it. Default rename.",
     )
     properties: dict[str, str] = Field(
         default={}, description="Table properties for new tables, as Iceberg names them. Default none."
@@ -199,3 +162,9 @@ class IcebergConfig(Section):
         description="How often a commit that met another writer's is tried again. Default 10.",
     )
     maintenance: MaintenanceConfig = Field(default=MaintenanceConfig(), description="Keeping the tables quick to read.")
+
+    def directories(self) -> Mapping[str, str]:
+        places = {"warehouse": self.warehouse}
+        if self.catalog.type is CatalogType.SQLITE and self.catalog.uri is not None:
+            places["catalog.uri"] = str(Path(self.catalog.uri.removeprefix("file://")).parent)
+        return places

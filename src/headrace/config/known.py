@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Union, get_args, get_origin
 
@@ -11,7 +11,10 @@ from pydantic import BaseModel
 
 from .layer import SettingPath
 
-__all__ = ["alternatives", "nearest", "section_of", "takes_any_name"]
+__all__ = ["MAPS", "alternatives", "nearest", "section_of", "takes_any_name"]
+
+MAPS = frozenset({dict, Mapping})
+"""What a setting that is a map of names to values is declared as."""
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ Everything that is wrong is told at once, with the place where it stands, and wi
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,11 +15,14 @@ from pydantic import BaseModel, ValidationError
 
 from ..errors import ConfigError
 from .destination import DESTINATION_SETTINGS, DestinationConfig
+from .destination_class import destination_class, installed_destinations, settings_of
 from .environment import read_environment
 from .known import nearest
 from .layer import Layer, Problem, SettingPath, laid_over, origins_of
+from .parquet import ParquetConfig
 from .pipeline import PipelineConfig
 from .section import Section
+from .table_destination import TableDestinationConfig
 from .yaml_file import read_yaml
 
 __all__ = ["destination_settings", "load_pipeline_config"]
@@ -60,7 +64,9 @@ def load_pipeline_config(
         # A file that could not be read misses everything: that it does is no news.
         if path is None or file.values or not file.problems:
             problems += _problems(PipelineConfig, error, origins)
-    problems += _destination_problems(values.get("destination"), origins)
+    for at, destination in _destinations(values):
+        problems += _destination_problems(destination, origins, at)
+    problems += _twice(values)
     if problems or config is None:
         raise _config_error(problems)
     return config
@@ -69,37 +75,78 @@ def load_pipeline_config(
 def _variables(environ: Mapping[str, str], file: Mapping[str, Any], overrides: Mapping[str, Any]) -> Layer:
     """The environment, with a destination's settings read by its kind, which stands in any of the three."""
     variables = read_environment(PipelineConfig, environ)
-    destination = laid_over(laid_over(file, variables.values), overrides).get("destination")
-    kind = destination.get("kind") if isinstance(destination, Mapping) else None
-    model = DESTINATION_SETTINGS.get(kind) if isinstance(kind, str) else None
-    return variables if model is None else read_environment(PipelineConfig, environ, {("destination",): model})
+    models = {}
+    for at, destination in _destinations(laid_over(laid_over(file, variables.values), overrides)):
+        kind = destination.get("kind") if isinstance(destination, Mapping) else None
+        # A kind that there is not is told with the other problems, where the settings are checked.
+        with contextlib.suppress(ConfigError):
+            if isinstance(kind, str) and kind:
+                models[at] = _settings_model(kind)
+    return read_environment(PipelineConfig, environ, models) if models else variables
 
 
-def destination_settings(config: DestinationConfig) -> Section:
-    """The settings of a destination that is built in. Raises ConfigError as `load_pipeline_config` does."""
+def _destinations(values: Mapping[str, Any]) -> Iterator[tuple[SettingPath, Any]]:
+    """The sections of destinations, and where each stands."""
+    yield ("destination",), values.get("destination")
+    named = values.get("destinations")
+    if isinstance(named, Mapping):
+        for name, section in named.items():
+            yield ("destinations", str(name)), section
+
+
+def _twice(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Destinations with tables that are the same: they would write over each other."""
+    found: list[tuple[SettingPath, Any]] = []
+    for at, given in _destinations(values):
+        section = given.model_dump() if isinstance(given, DestinationConfig) else given
+        kind = section.get("kind") if isinstance(section, Mapping) else None
+        if not issubclass(DESTINATION_SETTINGS.get(str(kind), Section), (TableDestinationConfig, ParquetConfig)):
+            continue
+        same = next((other for other, known in found if known == section), None)
+        if same is not None:
+            yield Problem(at, f"is the same as {'.'.join(same)}: two destinations cannot share their tables")
+        found.append((at, section))
+
+
+def destination_settings(config: DestinationConfig) -> BaseModel:
+    """The settings of a destination. Raises ConfigError as `load_pipeline_config` does."""
     problems = list(_destination_problems(config, {}))
     if problems:
         raise _config_error(problems)
-    return DESTINATION_SETTINGS[config.kind].model_validate(config.options)
+    return _settings_model(config.kind).model_validate(config.options)
 
 
-def _destination_problems(destination: Any, origins: Mapping[SettingPath, str]) -> Iterator[Problem]:
+def _settings_model(kind: str) -> type[BaseModel]:
+    """Raises ConfigError for a kind that there is not."""
+    if kind in DESTINATION_SETTINGS:
+        return DESTINATION_SETTINGS[kind]
+    cls = destination_class(kind)
+    if cls is None:
+        kinds = ", ".join((*DESTINATION_SETTINGS, *installed_destinations()))
+        msg = f"no destination is called {kind!r}; there are {kinds}, and module:Class for one of yours"
+        raise ConfigError(msg)
+    return settings_of(cls) or Section
+
+
+def _destination_problems(
+    destination: Any, origins: Mapping[SettingPath, str], at: SettingPath = ("destination",)
+) -> Iterator[Problem]:
     """What a destination's own settings have wrong, whatever else is: `kind` itself is looked at before, as text."""
     if isinstance(destination, DestinationConfig):
         destination = destination.model_dump()
     kind = destination.get("kind") if isinstance(destination, Mapping) else None
     if not isinstance(kind, str) or not kind:
         return
-    model = DESTINATION_SETTINGS.get(kind)
-    if model is None:
-        path = ("destination", "kind")
-        kinds = ", ".join(DESTINATION_SETTINGS)
-        yield Problem(path, f"no destination is called {kind!r}; there are {kinds}", _origin(path, origins))
+    try:
+        model = _settings_model(kind)
+    except ConfigError as error:
+        path = (*at, "kind")
+        yield Problem(path, str(error), _origin(path, origins))
         return
     try:
         model.model_validate({name: value for name, value in destination.items() if name != "kind"})
     except ValidationError as error:
-        yield from _problems(model, error, origins, above=("destination",))
+        yield from _problems(model, error, origins, above=at)
 
 
 def _problems(

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from .batch import BatchConfig, MemoryBackpressureConfig
 from .connection import PgConnectionConfig
 from .destination import DestinationConfig
+from .lane import UNNAMED, DestinationName
 from .receiver import ReceiverConfig, ReceiverSection
 from .schema_changes import SchemaChangesConfig
 from .section import Section
@@ -22,6 +23,7 @@ from .spark import SparkConfig
 from .spool import SpoolConfig, SpoolSection
 from .table_copy import CopyConfig, TableSyncCopyConfig
 from .telemetry import LogConfig, MetricsConfig
+from .transforms import TransformsConfig
 
 __all__ = [
     "InvalidatedSlotBehavior",
@@ -97,7 +99,7 @@ def _slot_name(settings: dict[str, Any]) -> str:
 
 
 class PipelineConfig(Section):
-    """A pipeline: one publication of one database, to one destination."""
+    """A pipeline: one publication of one database, to one destination or several."""
 
     id: int = Field(
         ge=0,
@@ -121,6 +123,11 @@ class PipelineConfig(Section):
     destination: DestinationConfig | None = Field(
         default=None, description="Where rows and events go. Default none: for those who give the object in Python."
     )
+    destinations: dict[DestinationName, DestinationConfig] = Field(
+        default={},
+        description="Several destinations by name, in place of destination: each has its own progress, retries and "
+        "errors. The one called default goes on where destination was. Default none.",
+    )
     data_dir: Path = Field(
         default=Path(".headrace"),
         description="Directory for what has no place of its own: spool and store. A relative one starts at the working "
@@ -129,6 +136,9 @@ class PipelineConfig(Section):
     source: SourceSection = Field(default=SourceSection(), description="What is put into the source database.")
     schema_changes: SchemaChangesConfig = Field(
         default=SchemaChangesConfig(), description="What happens when a table of the source is altered."
+    )
+    transforms: TransformsConfig = Field(
+        default=TransformsConfig(), description="What is left out, masked or filtered before any destination sees it."
     )
     spool: SpoolSection = Field(default=SpoolSection(), description="Where the raw WAL waits for Spark.")
     store: StoreConfig = Field(default=StoreConfig(), description="Where states, schemas and progress are kept.")
@@ -145,7 +155,8 @@ class PipelineConfig(Section):
     max_table_sync_workers: int = Field(
         default=4,
         ge=1,
-        description="Tables copied at the same time. Default 4: with the next, 16 connections at most.",
+        description="Tables copied at the same time, to each destination. Default 4: with the next, 16 connections at "
+        "most for one.",
     )
     max_copy_connections_per_table: int = Field(
         default=4,
@@ -207,6 +218,18 @@ class PipelineConfig(Section):
             msg = "store_pg_connection must be left out, or store.kind be postgres"
             raise ValueError(msg)
         return self
+
+    @model_validator(mode="after")
+    def _one_way_to_name_destinations(self) -> PipelineConfig:
+        if self.destination is not None and self.destinations:
+            msg = "give destination or destinations, not both"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def lanes(self) -> dict[str, DestinationConfig]:
+        """The destinations that the settings name, by name; the only one of `destination` has none."""
+        return dict(self.destinations) if self.destination is None else {UNNAMED: self.destination}
 
     @property
     def directory(self) -> Path:

@@ -9,7 +9,7 @@ from .section import Section
 from .spool import SpoolConfig
 from .telemetry import LogConfig
 
-__all__ = ["ReceiverConfig", "ReceiverSection"]
+__all__ = ["ReceiverConfig", "ReceiverSection", "StreamConfig"]
 
 
 class ReceiverSection(Section):
@@ -41,8 +41,8 @@ class ReceiverSection(Section):
     )
 
 
-class ReceiverConfig(ReceiverSection):
-    """What the receiver reads, from where, and where it puts it."""
+class StreamConfig(ReceiverSection):
+    """What is read through a slot, and from where."""
 
     pg_connection: PgConnectionConfig = Field(description="The source database and how to log in to it.")
     publication_name: str = Field(min_length=1, max_length=63, description="The publication to read.")
@@ -50,6 +50,11 @@ class ReceiverConfig(ReceiverSection):
         pattern=r"^[a-z0-9_]{1,63}$",
         description="The logical replication slot, made beforehand with the pgoutput plugin. One receiver reads it.",
     )
+    pipeline_id: int = Field(default=0, ge=0, description="Part of application_name, to tell connections apart.")
+
+
+class ReceiverConfig(StreamConfig):
+    """The same, and where the receiver puts it."""
+
     spool: SpoolConfig = Field(description="Where what was received goes.")
     log: LogConfig = Field(default=LogConfig(), description="What the receiver's process logs, and how.")
-    pipeline_id: int = Field(default=0, ge=0, description="Part of application_name, to tell connections apart.")

@@ -1,0 +1,103 @@
+"""Settings of transforms: what is left out, masked or changed between the source and every destination."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from pydantic import Field, SecretStr, model_validator
+
+from .section import Section
+from .table_destination import SourceTable
+
+__all__ = ["ColumnTransformsConfig", "MaskConfig", "MaskKind", "TableTransformsConfig", "TransformsConfig"]
+
+
+class MaskKind(str, Enum):
+    """What stands in a masked column."""
+
+    NULL = "null"
+    FIXED = "fixed"
+    HASH = "hash"
+
+
+class MaskConfig(Section):
+    """How one column is masked."""
+
+    kind: MaskKind = Field(
+        description='"null" (in quotes): nothing; fixed: `value`, in every row; hash: the SHA-256 of salt and value as '
+        "64 hexadecimal digits, equal for equal values, so that rows can still be joined by it.",
+    )
+    value: str | None = Field(
+        default=None, description="With kind fixed: the value, as Postgres would print it. Default none."
+    )
+
+    @model_validator(mode="after")
+    def _value_of_a_fixed_one(self) -> MaskConfig:
+        if (self.value is None) is (self.kind is MaskKind.FIXED):
+            msg = "value belongs to kind fixed, and must be given there"
+            raise ValueError(msg)
+        return self
+
+
+class ColumnTransformsConfig(Section):
+    """What happens to single columns of a table."""
+
+    exclude: tuple[str, ...] = Field(
+        default=(), description="Columns that no destination gets. Columns of the key must stay. Default none."
+    )
+    mask: Mapping[str, MaskConfig] = Field(
+        default={}, description="Columns whose values no destination gets, and what it gets instead. Default none."
+    )
+
+    @model_validator(mode="after")
+    def _once(self) -> ColumnTransformsConfig:
+        both = sorted(set(self.exclude) & set(self.mask))
+        if both:
+            msg = f"{', '.join(both)} is excluded and masked: choose one"
+            raise ValueError(msg)
+        return self
+
+
+class TableTransformsConfig(Section):
+    """What happens to one table."""
+
+    columns: ColumnTransformsConfig = Field(
+        default=ColumnTransformsConfig(), description="What happens to its columns."
+    )
+    filter: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Which rows go on: a condition in SQL over the source's columns, masked and excluded ones too, as "
+        "DuckDB has it: `region = 'EU' AND total > 0`. Default none: all.",
+    )
+
+    @property
+    def needs_sql(self) -> bool:
+        """Whether DuckDB is needed for it."""
+        return self.filter is not None or any(m.kind is MaskKind.HASH for m in self.columns.mask.values())
+
+
+class TransformsConfig(Section):
+    """What is left out, masked or filtered before any destination sees it: in the initial copy and in the stream."""
+
+    salt: SecretStr | None = Field(
+        default=None,
+        description="What hashes are salted with; needed where there are any. Whoever knows it can try out values, so "
+        "give it by environment: HEADRACE__TRANSFORMS__SALT. Another salt makes other hashes: resync the tables.",
+    )
+    tables: Mapping[SourceTable, TableTransformsConfig] = Field(
+        default={}, description="What happens to single tables, by their name at the source, as schema.table."
+    )
+
+    @model_validator(mode="after")
+    def _salted(self) -> TransformsConfig:
+        hashed = [
+            name
+            for name, table in self.tables.items()
+            if any(mask.kind is MaskKind.HASH for mask in table.columns.mask.values())
+        ]
+        if hashed and self.salt is None:
+            msg = f"salt is missing: {', '.join(hashed)} has columns that are hashed"
+            raise ValueError(msg)
+        return self

@@ -1,0 +1,105 @@
+"""Several destinations in a configuration: by name, each read and checked like the only one."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.config.load import load_pipeline_config
+from headrace.config.pipeline import PipelineConfig
+from headrace.errors import ConfigError
+
+HEAD = """
+    id: 1
+    publication_name: p
+    pg_connection: {host: db, name: shop, username: u}
+"""
+TWO = (
+    HEAD
+    + """
+    destinations:
+      lake:
+        kind: iceberg
+        warehouse: /tmp/lake
+      trial:
+        kind: memory
+"""
+)
+
+
+def load(tmp_path: Path, text: str, environ: dict[str, str] | None = None, **overrides: Any) -> PipelineConfig:
+    file = tmp_path / "headrace.yaml"
+    file.write_text(textwrap.dedent(text), encoding="utf-8")
+    return load_pipeline_config(file, environ or {}, **overrides)
+
+
+def problems(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, environ)
+    lines = caught.value.message.splitlines()[1:]
+    return [line.removeprefix("- ").replace(str(tmp_path / "headrace.yaml"), "FILE") for line in lines]
+
+
+def test_by_name(tmp_path: Path) -> None:
+    it = load(tmp_path, TWO)
+    assert it.destination is None
+    assert {name: (one.kind, one.options) for name, one in it.lanes.items()} == {
+        "lake": ("iceberg", {"warehouse": "/tmp/lake"}),
+        "trial": ("memory", {}),
+    }
+
+
+def test_the_only_one_has_no_name(tmp_path: Path) -> None:
+    assert [*load(tmp_path, HEAD + "    destination: {kind: memory}\n").lanes] == [""]
+    assert load(tmp_path, HEAD).lanes == {}
+
+
+def test_variables_reach_into_one_by_the_settings_of_its_kind(tmp_path: Path) -> None:
+    variables = {
+        "HEADRACE__DESTINATIONS__LAKE__MAINTENANCE__INTERVAL_S": "5",
+        "HEADRACE__DESTINATIONS__LAKE__WAREHOUSE": "12",
+        "HEADRACE__DESTINATIONS__OTHER__KIND": "null",
+    }
+    it = load(tmp_path, TWO, variables)
+    assert it.destinations["lake"].options == {"warehouse": "12", "maintenance": {"interval_s": "5"}}
+    assert it.destinations["other"].kind == "null"
+
+
+def test_problems_are_told_where_they_stand(tmp_path: Path) -> None:
+    text = HEAD + (
+        "    destinations:\n"
+        "      lake: {kind: iceberg, warehous: /x}\n"
+        "      duck: {kind: nothing_like_it}\n"
+        "      Nr-1: {kind: memory}\n"
+        "      bare:\n"
+    )
+    found = problems(tmp_path, text)
+    assert "destinations.lake.warehous (FILE:6): unknown setting; did you mean destinations.lake.warehouse?" in found
+    assert any(line.startswith("destinations.lake.warehouse (FILE:6): is missing") for line in found)
+    assert any(line.startswith("destinations.duck.kind (FILE:7): no destination is called") for line in found)
+    assert any(line.startswith("destinations.Nr-1 (FILE:8): ") and "pattern" in line for line in found)
+    assert any(line.startswith("destinations.bare (FILE:9): ") for line in found)
+
+
+def test_a_variable_that_names_nothing(tmp_path: Path) -> None:
+    found = problems(tmp_path, TWO, {"HEADRACE__DESTINATIONS__LAKE__WAREHOUS": "x"})
+    assert found == [
+        "destinations.lake.warehous (HEADRACE__DESTINATIONS__LAKE__WAREHOUS): "
+        "unknown setting; did you mean destinations.lake.warehouse?"
+    ]
+
+
+def test_one_way_or_the_other(tmp_path: Path) -> None:
+    assert problems(tmp_path, TWO + "    destination: {kind: memory}\n") == [
+        "give destination or destinations, not both"
+    ]
+
+
+def test_two_cannot_share_their_tables(tmp_path: Path) -> None:
+    same = TWO + "      again: {kind: iceberg, warehouse: /tmp/lake}\n      more: {kind: memory}\n"
+    assert problems(tmp_path, same) == [
+        "destinations.again: is the same as destinations.lake: two destinations cannot share their tables"
+    ]
