@@ -37,7 +37,9 @@ Seam = Callable[[str, str], None]
 
 _BUSY_SECONDS = 30.0
 _TABLES = """
-CREATE TABLE IF NOT EXISTS tables (id INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_lsn INTEGER);
+CREATE TABLE IF NOT EXISTS tables (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_lsn INTEGER, shape TEXT
+);
 CREATE TABLE IF NOT EXISTS state (table_id INTEGER NOT NULL, key TEXT NOT NULL, row TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS state_key ON state (table_id, key);
 CREATE TABLE IF NOT EXISTS parts (table_id INTEGER NOT NULL, part INTEGER NOT NULL);
@@ -116,6 +118,7 @@ class DurableDestination:
                 _create(connection, schema)
                 connection.execute("INSERT INTO parts VALUES (?, ?)", (schema.table.id, part))
                 _copy(connection, schema, rows)
+                _record_shape(connection, schema)
         return Durability.DURABLE
 
     def follows(self, relation: Relation) -> bool:
@@ -246,6 +249,7 @@ def _write_steps(connection: sqlite3.Connection, part: TableBatch) -> None:
     for step in part.steps:
         if isinstance(step, Changes):
             _log(connection, step)
+            _record_shape(connection, step.schema)
             merge(connection, step.schema.table.id, fold_key(step.schema), folded(step))
             _quarantine(connection, step.schema, step.rows)
         elif isinstance(step, Truncate):
@@ -287,16 +291,20 @@ def _object(names: list[str], texts: tuple[str, ...], positions: frozenset[int])
 
 
 def _alter(connection: sqlite3.Connection, relation: Relation) -> None:
-    """Give the rows the new names; a new column shows what the source shows in rows older than it."""
-    key = fold_key(relation.new)
-    if relation.old is None or (relation.old.columns, fold_key(relation.old)) == (relation.new.columns, key):
+    """Give the rows the new names; a new column shows what the source shows in rows older than it.
+
+    It may have been done already: which column is which, the record says, not the relation.
+    """
+    table_id, key = relation.new.table.id, fold_key(relation.new)
+    (recorded,) = connection.execute("SELECT shape FROM tables WHERE id = ?", (table_id,)).fetchone()
+    if recorded == _shape(relation.new):
         return
-    names = {column.attnum: column.name for column in relation.old.columns}
+    names = {} if recorded is None else dict(json.loads(recorded)[0])
     columns = [(column.name, names.get(column.attnum)) for column in relation.new.columns]
     existing = {
         column.name: next(canonical_texts([pa.repeat(existing_value(column), 1)]))[0] for column in relation.new.columns
     }
-    found = connection.execute("SELECT rowid, row FROM state WHERE table_id = ?", (relation.new.table.id,)).fetchall()
+    found = connection.execute("SELECT rowid, row FROM state WHERE table_id = ?", (table_id,)).fetchall()
     for rowid, text in found:
         old = json.loads(text)
         row = {new: json.loads(existing[new]) if name is None else old[name] for new, name in columns}
@@ -304,6 +312,17 @@ def _alter(connection: sqlite3.Connection, relation: Relation) -> None:
         connection.execute(
             "UPDATE state SET key = ?, row = ? WHERE rowid = ?", (canonical_text(values), canonical_text(row), rowid)
         )
+    _record_shape(connection, relation.new)
+
+
+def _record_shape(connection: sqlite3.Connection, schema: ReplicatedTableSchema) -> None:
+    connection.execute("UPDATE tables SET shape = ? WHERE id = ?", (_shape(schema), schema.table.id))
+
+
+def _shape(schema: ReplicatedTableSchema) -> str:
+    """Which names the columns have in the rows, and by which of them rows are found."""
+    key = fold_key(schema)
+    return canonical_text([[[c.attnum, c.name] for c in schema.columns], None if key is None else list(key)])
 
 
 def _quarantine(connection: sqlite3.Connection, schema: ReplicatedTableSchema, rows: Rows) -> None:

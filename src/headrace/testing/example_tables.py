@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from ..pgtypes.registry import builtin_type
-from ..schema import Column, PgType, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
+from dataclasses import replace
+from typing import Any
 
-__all__ = ["INSERTS_ONLY", "LINES", "ORDERS", "SAMPLES", "VISITS", "example_table"]
+from ..schema import Column, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
+from .example_values import example_type
 
-_OIDS = {
-    "bool": 16, "bytea": 17, "int8": 20, "int4": 23, "text": 25, "float4": 700, "float8": 701, "date": 1082,
-    "timestamp": 1114, "timestamptz": 1184, "numeric": 1700, "_int4": 1007, "_text": 1009,
-}  # fmt: skip
-_TWO_DIGITS = (10 << 16 | 2) + 4
-"""The typmod of numeric(10, 2)."""
+__all__ = [
+    "INSERTS_ONLY",
+    "LINES",
+    "ORDERS",
+    "SAMPLES",
+    "VISITS",
+    "altered_table",
+    "example_column",
+    "example_table",
+]
 
 
 def example_table(
@@ -22,13 +27,10 @@ def example_table(
     key: tuple[str, ...] = (),
     identity: ReplicaIdentity = ReplicaIdentity.DEFAULT,
 ) -> ReplicatedTableSchema:
-    """A table `public.name` with columns of built-in types, by name; numeric is numeric(10, 2)."""
+    """A table `public.name` with columns of types by name, as `example_type` has them; numeric is numeric(10, 2)."""
     own = tuple(
-        Column(
-            column,
-            attnum,
-            _type(type_name),
-            typmod=_TWO_DIGITS if type_name == "numeric" else -1,
+        replace(
+            example_column(column, attnum, "numeric(10,2)" if type_name == "numeric" else type_name),
             nullable=column not in key,
             key_position=key.index(column) + 1 if column in key else None,
         )
@@ -40,10 +42,25 @@ def example_table(
     return ReplicatedTableSchema(table, ReplicationMask.everything(table))
 
 
-def _type(name: str) -> PgType:
-    found = builtin_type(_OIDS[name])
-    assert found is not None
-    return found
+def example_column(name: str, attnum: int, type_name: str = "text", missing: str | None = None) -> Column:
+    """A column; `missing` is the text of what rows older than it show."""
+    type_, typmod = example_type(type_name)
+    return Column(name, attnum, type_, typmod, missing=missing)
+
+
+def altered_table(
+    schema: ReplicatedTableSchema,
+    *columns: Column,
+    identity: ReplicaIdentity = ReplicaIdentity.DEFAULT,
+    identity_attnums: tuple[int, ...] | None = None,
+) -> ReplicatedTableSchema:
+    """Another version of a table, with these columns. Its identity is the one it had, unless it is given."""
+    given: dict[str, Any] = {}
+    if identity_attnums is not None:
+        given = {"replica_identity": identity, "identity_attnums": identity_attnums}
+    in_order = tuple(sorted(columns, key=lambda column: column.attnum))
+    table = replace(schema.table, columns=in_order, **given)
+    return replace(schema, table=table, mask=ReplicationMask.everything(table))
 
 
 ORDERS = example_table(16_401, "orders", {"id": "int8", "name": "text", "note": "text"}, ("id",))

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, Union
 import pyarrow as pa
 
 from ..destinations.batch import Changes, EventBatch, Step, TableBatch
-from ..destinations.rows import REJECTED_FIELDS, Rows
+from ..destinations.rows import REJECTED_FIELDS, BatchFunction, Rows
 from ..errors import SparkUnavailable
 from ..events import (
     UNCHANGED,
@@ -41,6 +41,7 @@ from ..pgtypes.registry import conversion_for
 from ..schema import ReplicaIdentity, ReplicatedTableSchema
 
 __all__ = [
+    "COMMIT_TIME",
     "Altered",
     "Deleted",
     "Happening",
@@ -57,7 +58,8 @@ __all__ = [
 ]
 
 _Result = TypeVar("_Result")
-_COMMIT_TIME = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone.utc)
+COMMIT_TIME = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone.utc)
+"""When every transaction made here was committed."""
 _PART_ROWS = 1_000
 """Rows of one part: few, so that a test with some thousand rows has several parts."""
 
@@ -69,6 +71,7 @@ class LocalRows:
     table: pa.Table
     rejections: pa.Table | None = None
     spark: Any = None
+    part_rows: int = _PART_ROWS
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -90,7 +93,11 @@ class LocalRows:
         return [sent(sent(write)(iter([part]))) for part in self.batches()]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        yield from self.table.to_batches(max_chunksize=_PART_ROWS)
+        yield from self.table.to_batches(max_chunksize=self.part_rows)
+
+    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> Rows:
+        rejections = None if self.rejections is None else _mapped(self.rejections, rejected, self.rejections.schema)
+        return replace(self, table=_mapped(self.table, function, schema), rejections=rejections)
 
     def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Rows:
         result = function(self.table)
@@ -158,7 +165,7 @@ def local_rows(
 def transaction(commit_lsn: Lsn, *happenings: Happening, xid: int | None = None) -> tuple[Event, ...]:
     """The events of one transaction, with Begin and Commit."""
     own_xid = int(commit_lsn) % 2**32 if xid is None else xid
-    place: dict[str, Any] = {"xid": own_xid, "commit_time": _COMMIT_TIME}
+    place: dict[str, Any] = {"xid": own_xid, "commit_time": COMMIT_TIME}
     events: list[Event] = [Begin(commit_lsn, commit_lsn, **place)]
     ordinal = 0
     for happening in happenings:
@@ -268,3 +275,7 @@ def _schemas_of(event: Event) -> tuple[ReplicatedTableSchema, ...]:
 
 def _rejections(rejected: Sequence[Mapping[str, object]]) -> pa.Table | None:
     return pa.Table.from_pylist(rejected, schema=REJECTED_FIELDS) if rejected else None
+
+
+def _mapped(table: pa.Table, function: BatchFunction, schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches((function(batch) for batch in table.to_batches()), schema)

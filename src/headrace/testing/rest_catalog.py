@@ -6,18 +6,13 @@ one listens on every address. Spark's jars have the rest of what it needs, an HT
 
 from __future__ import annotations
 
-import os
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-
-from ..spark.java import find_java
-from .maven_jars import Jar, maven_jars, spark_jars
+from .java_process import JavaProcess
+from .maven_jars import Jar, maven_jars
 from .postgres import free_port
 
 __all__ = ["RestCatalogServer"]
@@ -55,7 +50,6 @@ _JARS = (
     ),
     Jar("org.xerial:sqlite-jdbc:3.50.3.0", "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08"),
 )
-_STOP_TIMEOUT_S = 15
 
 
 class RestCatalogServer:
@@ -67,8 +61,7 @@ class RestCatalogServer:
     def __init__(self, warehouse: Path) -> None:
         self._warehouse = warehouse
         self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._gateway: Any = None
+        self._java: JavaProcess | None = None
         self._server: Any = None
 
     @property
@@ -85,53 +78,23 @@ class RestCatalogServer:
             self._server.start()
 
     def __enter__(self) -> RestCatalogServer:
-        with tempfile.TemporaryFile() as log:
-            try:
-                self._launch(log)
-                self._serve()
-            except BaseException as error:
-                self.__exit__()
-                log.seek(0)
-                msg = f"the REST catalog did not start:\n{log.read().decode(errors='replace')[-2000:]}"
-                raise RuntimeError(msg) from error
+        # Iceberg's jars go first: Spark's lack none of what it needs.
+        self._java = java = JavaProcess(maven_jars(f"iceberg-rest-{_VERSION}", _JARS))
+        try:
+            java.start()
+            self._serve(java.jvm)
+        except BaseException as error:
+            msg = f"the REST catalog did not start:\n{java.said()}"
+            self.__exit__()
+            raise RuntimeError(msg) from error
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._gateway is not None:
-            self._gateway.close()
-        process, self._process, self._gateway, self._server = self._process, None, None, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+        java, self._java, self._server = self._java, None, None
+        if java is not None:
+            java.stop()
 
-    def _launch(self, log: Any) -> None:
-        spark = spark_jars()
-        jars = maven_jars(f"iceberg-rest-{_VERSION}", _JARS)
-        port, token, self._process = launch_gateway(
-            jarpath=str(next(spark.glob("py4j-*.jar"))),
-            # Iceberg's jars go first: Spark's lack none of what it needs.
-            classpath=os.pathsep.join([f"{jars}/*", f"{spark}/*"]),
-            javaopts=["-XX:TieredStopAtLevel=1", "-Xmx256m"],
-            java_path=str(find_java().path),
-            die_on_exit=True,
-            enable_auth=True,
-            redirect_stderr=log,
-            return_proc=True,
-        )
-        self._gateway = JavaGateway(
-            gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True)
-        )
-
-    def _serve(self) -> None:
-        java = self._gateway.jvm
+    def _serve(self, java: Any) -> None:
         catalog = java.org.apache.iceberg.jdbc.JdbcCatalog()
         catalog.setConf(java.org.apache.hadoop.conf.Configuration())
         self._warehouse.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import fsspec
+
 from .postgres import free_port
 
 __all__ = ["S3Server"]
@@ -93,11 +95,20 @@ class S3Server:
         assert self._process is not None
         deadline = time.monotonic() + START_TIMEOUT_S
         while self._process.poll() is None and time.monotonic() < deadline:
-            if _listens(self.port):
+            if _listens(self.port) and self._has_bucket():
                 return
             time.sleep(0.05)
         msg = f"SeaweedFS did not start:\n{(self._root / 'log').read_text(errors='replace')[-2000:]}"
         raise RuntimeError(msg)
+
+    def _has_bucket(self) -> bool:
+        """The server makes it a moment after it began to listen."""
+        files = fsspec.filesystem("s3", **self.storage_options, skip_instance_cache=True, use_listings_cache=False)
+        try:
+            files.ls(self.bucket)
+        except OSError:
+            return False
+        return True
 
 
 def _listens(port: int) -> bool:

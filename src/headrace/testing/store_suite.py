@@ -21,6 +21,7 @@ import pytest
 from ..errors import IllegalTransition, RetryPolicy, RollbackImpossible
 from ..lsn import Lsn
 from ..schema import Column, PgType, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
+from ..schema_policy import Target
 from ..stores.contract import HISTORY_KEPT, PipelineStore
 from ..stores.records import APPLY, DestinationTableMetadata, SchemaStatus, SchemaVersion, Worker
 from ..table_state import State, TableState
@@ -102,8 +103,16 @@ class StoreSuite:
 
     def test_a_schema_comes_back_as_it_was(self, store: PipelineStore) -> None:
         schema = example_schema(A, "more")
-        assert store.store_table_schema(schema, Lsn(7)) == SchemaVersion(Lsn(7), schema)
+        store.store_table_schema(schema, Lsn(7))
         assert store.get_table_schema(A, Lsn(7)) == SchemaVersion(Lsn(7), schema)
+
+    def test_what_the_destination_made_of_a_schema_comes_back_with_it(self, store: PipelineStore) -> None:
+        schema, other = example_schema(A, "more"), example_schema(A, "kept", "more")
+        target = Target(other, {column.attnum: column.attnum + 1 for column in other.columns[:-1]})
+        store.store_table_schema(schema, Lsn(7), target)
+        assert store.get_table_schema(A, Lsn(8)) == SchemaVersion(Lsn(7), schema, target)
+        store.store_table_schema(schema, Lsn(7))
+        assert list(store.get_table_schemas()) == [SchemaVersion(Lsn(7), schema)]
 
     @pytest.mark.parametrize(
         ("at", "found"),
@@ -254,6 +263,9 @@ class StoreSuite:
         store.delete_progress(APPLY)
         assert store.get_all_progress() == {Worker(A): 30}
         assert store.update_progress(APPLY, Lsn(3)) == 3
+        store.update_progress(Worker(B), Lsn(30))
+        store.delete_progress(Worker(A), Worker(B))
+        assert store.get_all_progress() == {APPLY: 3}
 
     # Destination metadata
 

@@ -1,0 +1,58 @@
+"""Policies of schema changes, as a destination sees them: tables that are no longer quite what their source is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...lsn import Lsn
+from ...schema import ReplicatedTableSchema
+from ...schema_policy import SchemaPolicies, SchemaPolicy, Target, advanced
+from ..example_tables import ORDERS, altered_table, example_column
+from ..gaps import needs
+from ..local_rows import Inserted, Updated
+from .example_rows import order
+from .site import Site
+
+__all__ = ["PolicySuite"]
+
+_ID, _NAME, _NOTE = ORDERS.table.columns
+_DROPPED = altered_table(ORDERS, _ID, _NOTE)
+_RENAMED = altered_table(ORDERS, _ID, replace(_NAME, name="title"), _NOTE)
+_ADDED = altered_table(ORDERS, _ID, _NAME, _NOTE, example_column("more", 9))
+
+
+class PolicySuite:
+    """Mixed into `DestinationSuite`, whose fixtures it uses."""
+
+    @needs("follows")
+    def test_lenient_keeps_a_column_that_was_dropped(self, site: Site) -> None:
+        target = _target(SchemaPolicy.LENIENT, _DROPPED)
+        site.copy(ORDERS, [order(1), order(2)])
+        site.alter(Lsn(100), ORDERS, target)
+        site.changes(Lsn(300), Updated(target, order(1, None, "new")), Inserted(target, order(3, None)))
+        site.assert_rows(target, [order(1, None, "new"), order(2), order(3, None)])
+
+    @needs("follows")
+    def test_lenient_adds_a_column_for_one_that_was_renamed(self, site: Site) -> None:
+        target = _target(SchemaPolicy.LENIENT, _RENAMED)
+        assert [column.name for column in target.columns] == ["id", "name", "note", "title"]
+        site.copy(ORDERS, [order(1), order(2)])
+        site.alter(Lsn(100), ORDERS, target)
+        site.changes(Lsn(300), Updated(target, {**order(1, None), "title": "t"}))
+        site.assert_rows(target, [{**order(1, None), "title": "t"}, {**order(2), "title": None}])
+
+    @needs("follows")
+    def test_ignore_leaves_the_table_as_it_is(self, site: Site) -> None:
+        target = _target(SchemaPolicy.IGNORE, _ADDED, _DROPPED)
+        site.copy(ORDERS, [order(1)])
+        site.alter(Lsn(100), ORDERS, target)
+        site.changes(Lsn(300), Inserted(target, order(2, None)))
+        site.assert_rows(target, [order(1), order(2, None)])
+
+
+def _target(policy: SchemaPolicy, *versions: ReplicatedTableSchema) -> ReplicatedTableSchema:
+    """The destination's table when its source, which was ORDERS, goes through these versions."""
+    target, known = Target.same(ORDERS), ORDERS
+    for version in versions:
+        target, known = advanced(SchemaPolicies(policy), target, known, version), version
+    return target.schema
