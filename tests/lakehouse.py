@@ -31,7 +31,7 @@ def lake(warehouse: Path) -> Catalog:
     )
 
 
-def read_table(warehouse: Path, name: str) -> pa.Table:
+def read_table(warehouse: Path, name: str | tuple[str, ...]) -> pa.Table:
     catalog = lake(warehouse)
     try:
         return catalog.load_table(name).scan().to_arrow()

@@ -1,4 +1,4 @@
-"""A pipeline into Iceberg on S3 with a SQLite catalog, and on disk with a REST catalog: both servers are real."""
+"""A pipeline into Iceberg by every kind of catalog, on S3 and on disk. All servers are real, except `glue_server`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import StaticTable
+from pyspark.errors import AnalysisException
 
+from glue_server import GlueServer
 from headrace.config.iceberg import IcebergConfig
 from headrace.destinations.contract import DestinationContext
 from headrace.destinations.iceberg import IcebergDestination
@@ -21,12 +24,13 @@ from headrace.errors import DestinationConnectionFailed, DestinationError, Desti
 from headrace.stores import MemoryStore
 from headrace.table_state import State
 from headrace.testing.example_tables import ORDERS
+from headrace.testing.hive_metastore import HiveMetastore
 from headrace.testing.local_rows import LocalRows
 from headrace.testing.postgres import free_port
 from headrace.testing.rest_catalog import RestCatalogServer
 from headrace.testing.s3 import S3Server
-from lakehouse import Lake
-from pipelining import Piped, piped, pipeline_config, wait_equal
+from lakehouse import Lake, canonical_rows
+from pipelining import Piped, destination_rows, piped, pipeline_config, source_rows, wait_equal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +55,18 @@ def rest(tmp_path: Path) -> Iterator[RestCatalogServer]:
         yield server
 
 
+@pytest.fixture
+def aws(s3: S3Server, spark: SparkSession) -> Iterator[None]:
+    """Keys where AWS's library looks for them by itself."""
+    jvm: Any = spark._jvm
+    given = {"aws.accessKeyId": s3.access_key, "aws.secretAccessKey": s3.secret_key}
+    for name, value in given.items():
+        jvm.java.lang.System.setProperty(name, value)
+    yield
+    for name in given:
+        jvm.java.lang.System.clearProperty(name)
+
+
 def _on_s3(s3: S3Server, tmp_path: Path, **properties: str) -> IcebergConfig:
     given = {**s3.iceberg_properties, **properties}
     secrets = {_SECRET: given.pop(_SECRET)}
@@ -63,9 +79,51 @@ def _by_rest(rest: RestCatalogServer, tmp_path: Path, **secrets: str) -> Iceberg
     return IcebergConfig.model_validate({"warehouse": str(tmp_path / "warehouse"), "catalog": catalog})
 
 
+def _by_hive(uri: str, tmp_path: Path) -> IcebergConfig:
+    return IcebergConfig.model_validate({"warehouse": str(tmp_path), "catalog": {"type": "hive", "uri": uri}})
+
+
+def _by_glue(endpoint: str, s3: S3Server, tmp_path: Path) -> IcebergConfig:
+    given = {
+        **s3.iceberg_properties,
+        "glue.endpoint": endpoint,
+    }
+    secrets = {_SECRET: given.pop(_SECRET)}
+    catalog = {"type": "glue", "properties": given, "secrets": secrets}
+    return IcebergConfig.model_validate({"warehouse": f"s3://{s3.bucket}/{tmp_path.name}", "catalog": catalog})
+
+
+class _OnGlue:
+    """The tables that Glue has, as a `Lake` wants a catalog: pyiceberg needs another library of AWS for that."""
+
+    def __init__(self, glue: GlueServer, s3: S3Server) -> None:
+        self._glue, self._s3 = glue, s3
+
+    def load_table(self, name: str) -> StaticTable:
+        return StaticTable.from_metadata(self._glue.location(name), self._s3.iceberg_properties)
+
+
+class _BySpark:
+    """The tables of a metastore, as Spark reads them."""
+
+    def __init__(self, spark: SparkSession, uri: str) -> None:
+        self._session = spark.newSession()
+        settings = {
+            "": "org.apache.iceberg.spark.SparkCatalog",
+            ".type": "hive",
+            ".uri": uri,
+            ".cache-enabled": "false",
+        }
+        for key, value in settings.items():
+            self._session.conf.set(f"spark.sql.catalog.metastore{key}", value)
+
+    def rows(self, table: str) -> Any:
+        return canonical_rows(self._session.table(f"metastore.{table}").toArrow())
+
+
 @contextmanager
 def _copied_and_streamed(
-    settings: IcebergConfig, reader: Catalog, connection: Connection, conninfo: str, tmp_path: Path, spark: Any
+    settings: IcebergConfig, lake: Any, connection: Connection, conninfo: str, tmp_path: Path, spark: Any
 ) -> Iterator[Piped]:
     """A pipeline that has done all it can, and goes on."""
     connection.execute("CREATE TABLE orders (id bigint PRIMARY KEY, item text, at timestamptz, tags text[])")
@@ -80,11 +138,28 @@ def _copied_and_streamed(
         connection.execute("UPDATE orders SET item = 'changed' WHERE id % 7 = 0")
         connection.execute("DELETE FROM orders WHERE id % 11 = 0")
         connection.execute("UPDATE orders SET id = id + 10000 WHERE id % 13 = 0")
-        wait_equal(pipeline, connection, Lake(reader), "public.orders", timeout=_PATIENCE)
+        wait_equal(pipeline, connection, lake, "public.orders", timeout=_PATIENCE)
         connection.execute("TRUNCATE orders")
         connection.execute("INSERT INTO orders VALUES (1, 'last', NULL, NULL)")
-        wait_equal(pipeline, connection, Lake(reader), "public.orders", timeout=_PATIENCE)
+        wait_equal(pipeline, connection, lake, "public.orders", timeout=_PATIENCE)
         yield pipeline
+
+
+def _altered_and_renamed(pipeline: Piped, lake: Any, connection: Connection) -> None:
+    """What happens next to the pipeline of `_copied_and_streamed`."""
+    connection.execute("ALTER TABLE orders ADD n int DEFAULT 7, DROP tags")
+    connection.execute("INSERT INTO orders VALUES (2, 'after', NULL, 8)")
+    wait_equal(pipeline, connection, lake, "public.orders", timeout=_PATIENCE)
+    connection.execute("CREATE SCHEMA shop")
+    connection.execute("ALTER TABLE orders RENAME item TO what")
+    connection.execute("ALTER TABLE orders RENAME TO purchases")
+    connection.execute("ALTER TABLE purchases SET SCHEMA shop")
+    connection.execute("UPDATE shop.purchases SET what = 'renamed' WHERE id = 1")
+    wait_equal(pipeline, connection, lake, "shop.purchases", timeout=_PATIENCE)
+    # Copied again, in place of what is there.
+    connection.execute("ALTER TABLE shop.purchases ALTER n TYPE text USING n || ' pieces'")
+    connection.execute("DELETE FROM shop.purchases WHERE id = 2")
+    pipeline.until(lambda: destination_rows(lake, "shop.purchases") == source_rows(connection, "shop.purchases"))
 
 
 def test_copy_and_stream_to_s3(
@@ -94,7 +169,7 @@ def test_copy_and_stream_to_s3(
     assert s3.secret_key not in repr(settings)
     uri = f"sqlite:///{tmp_path}/catalog.db"
     reader = load_catalog("headrace", type="sql", uri=uri, warehouse=settings.warehouse, **s3.iceberg_properties)
-    with _copied_and_streamed(settings, reader, connection, conninfo, tmp_path, spark):
+    with _copied_and_streamed(settings, Lake(reader), connection, conninfo, tmp_path, spark):
         pass
 
 
@@ -103,11 +178,37 @@ def test_copy_and_stream_by_a_rest_catalog(
 ) -> None:
     settings = _by_rest(rest, tmp_path)
     reader = load_catalog("check", type="rest", uri=rest.uri)
-    with _copied_and_streamed(settings, reader, connection, conninfo, tmp_path, spark) as pipeline:
+    lake = Lake(reader)
+    with _copied_and_streamed(settings, lake, connection, conninfo, tmp_path, spark) as pipeline:
         with rest.down():
             connection.execute("INSERT INTO orders SELECT n, 'meanwhile' FROM generate_series(10, 20) n")
             pipeline.until(lambda: pipeline.states()["public.orders"] is State.ERRORED, _PATIENCE)
-        wait_equal(pipeline, connection, Lake(reader), "public.orders", timeout=_PATIENCE)
+        wait_equal(pipeline, connection, lake, "public.orders", timeout=_PATIENCE)
+        _altered_and_renamed(pipeline, lake, connection)
+    assert reader.list_tables("public") == []
+
+
+def test_copy_and_stream_by_a_hive_metastore(
+    connection: Connection, conninfo: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    with HiveMetastore(tmp_path / "databases") as metastore:
+        settings, lake = _by_hive(metastore.uri, tmp_path / "warehouse"), _BySpark(spark, metastore.uri)
+        with _copied_and_streamed(settings, lake, connection, conninfo, tmp_path, spark) as pipeline:
+            _altered_and_renamed(pipeline, lake, connection)
+        with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+            lake.rows("public.orders")
+
+
+@pytest.mark.usefixtures("aws")
+def test_copy_and_stream_by_glue(
+    s3: S3Server, connection: Connection, conninfo: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    with GlueServer() as glue:
+        settings, lake = _by_glue(glue.endpoint, s3, tmp_path), Lake(_OnGlue(glue, s3))
+        with _copied_and_streamed(settings, lake, connection, conninfo, tmp_path, spark) as pipeline:
+            _altered_and_renamed(pipeline, lake, connection)
+        with pytest.raises(KeyError):
+            glue.location("public.orders")
 
 
 def _use(settings: IcebergConfig, spark: SparkSession) -> None:
@@ -132,6 +233,19 @@ def test_s3_that_is_not_to_be_had(wrong: str, s3: S3Server, tmp_path: Path, spar
     assert isinstance(error, expected), told
     assert s3.secret_key not in told
     assert "not-the-secret" not in told
+
+
+def test_a_metastore_that_is_not_to_be_had(tmp_path: Path, spark: SparkSession) -> None:
+    with pytest.raises(DestinationConnectionFailed, match=r"cannot load table headrace\.quarantine_1") as raised:
+        _use(_by_hive(f"thrift://127.0.0.1:{free_port()}", tmp_path), spark)
+    assert "Failed to connect to Hive Metastore" in str(raised.value.detail)
+
+
+@pytest.mark.usefixtures("aws")
+def test_glue_that_is_not_to_be_had(s3: S3Server, tmp_path: Path, spark: SparkSession) -> None:
+    with pytest.raises(DestinationConnectionFailed, match=r"cannot load table headrace\.quarantine_1") as raised:
+        _use(_by_glue(f"http://127.0.0.1:{free_port()}", s3, tmp_path), spark)
+    assert s3.secret_key not in f"{raised.value} {raised.value.detail} {raised.value.hint}"
 
 
 def test_a_rest_catalog_that_is_down(rest: RestCatalogServer, tmp_path: Path, spark: SparkSession) -> None:

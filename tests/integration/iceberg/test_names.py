@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.destinations.contract import DestinationContext
 from headrace.destinations.iceberg import IcebergDestination
 from headrace.errors import ConfigError, DestinationRejected
-from headrace.schema import ReplicatedTableSchema
+from headrace.lsn import Lsn
+from headrace.schema import ReplicatedTableSchema, TableName
 from headrace.stores import MemoryStore
+from headrace.stores.records import DestinationTableMetadata
 from headrace.testing.example_tables import example_table
 from headrace.testing.local_rows import LocalRows
 from lakehouse import iceberg_settings, lake, read_table
@@ -112,4 +116,36 @@ def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path, spark: SparkSess
     assert catalog.load_table("public.orders").scan().to_arrow()["id"].to_pylist() == [1, 2]
     assert catalog.load_table("public.other").scan().to_arrow()["id"].to_pylist() == [7]
     assert sorted(catalog.list_tables("public")) == [("public", "orders"), ("public", "other")]
+    catalog.close()
+
+
+def test_a_table_that_nobody_can_read_stops_no_other(tmp_path: Path, spark: SparkSession) -> None:
+    """Where one of ours is not under its name, all of the catalog are looked through: also at its first copy, before
+    which the store says that it is being made."""
+    warehouse, store = tmp_path / "warehouse", MemoryStore()
+    renamed = replace(OTHER, table=replace(OTHER.table, name=TableName("public", "renamed")))
+    for schema in (LOWER, OTHER):
+        store.store_destination_metadata(
+            schema.table.id, DestinationTableMetadata(str(schema.table.name), Lsn(0), schema.mask)
+        )
+    first = _opened(warehouse, spark, OTHER)
+    first.write_table_rows(OTHER, ROWS, 0)
+    first.shutdown()
+    # Given a table of somebody else whose metadata is gone, by name before all others
+    catalog = lake(warehouse)
+    catalog.create_namespace("a")
+    catalog.create_table("a.broken", pa.schema([("id", pa.int64())]))
+    for file in (warehouse / "a/broken/metadata").iterdir():
+        file.unlink()
+    # When a table is copied for the first time, and another is not under the name that its source has by now
+    second = IcebergDestination(iceberg_settings(warehouse))
+    second.startup(DestinationContext(1, store, spark, (LOWER, renamed)))
+    with capture_logs() as logs:
+        second.write_table_rows(LOWER, ROWS, 0)
+        assert second.copied_parts(renamed) == {0}
+    second.shutdown()
+    # Then both are there, and the one that cannot be read was named
+    assert catalog.load_table("public.orders").scan().to_arrow()["id"].to_pylist() == [1, 2]
+    told = [entry["table"] for entry in logs if entry["event"] == "a table of the catalog cannot be read"]
+    assert told == ["a.broken"]
     catalog.close()

@@ -330,7 +330,7 @@ def test_a_table_that_somebody_dropped_is_missed(lakeside: Lakeside) -> None:
 
     def missed(running: Piped, table: str) -> bool:
         state = running.status.tables[table].state
-        told = f"the Iceberg table {table} is missing" in str(state.reason) and "resync" in str(state.solution)
+        told = f"the table {table} is missing" in str(state.reason) and "resync" in str(state.solution)
         return state.state is State.ERRORED and told
 
     with lakeside.pipeline() as running:

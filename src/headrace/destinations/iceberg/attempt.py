@@ -6,9 +6,10 @@ from types import TracebackType
 
 from .files import Written
 from .java import CommitStateUnknown
+from .lake import LakeTable
 from .leftovers import discard
 from .record import Record
-from .table import IcebergTable, Operation
+from .table import Operation
 
 __all__ = ["Attempt"]
 
@@ -19,7 +20,7 @@ class Attempt:
     Nothing is committed where nothing changed.
     """
 
-    def __init__(self, table: IcebergTable, record: Record) -> None:
+    def __init__(self, table: LakeTable, record: Record) -> None:
         self._table, self._record = table, record
         self._operations: list[Operation] = []
         self.planned = table.files()

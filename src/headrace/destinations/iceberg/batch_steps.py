@@ -14,16 +14,19 @@ from ...events import Relation, Truncate
 from ...lsn import INVALID_LSN, Lsn
 from ...schema import ReplicatedTableSchema
 from ..batch import Changes, Step, TableBatch
+from ..change_log import change_log_schema
+from ..existing_rows import existing_value
 from ..fold import folded
-from .changelog import LoggedChanges, changelog_schema, log_truncate
+from .changelog import LoggedChanges, log_truncate
 from .evolution.alteration import Alteration, CannotAlter
 from .evolution.planning import Definition
 from .files import TableLayout, Written
 from .following import alteration, definition
-from .merge import Merge, rewrite_deleted
+from .lake import LakeTable
+from .merge import Merge, rewrite_deleted, rewrite_filled
 from .plan import TablePlan
 from .record import SCHEMA_VERSION
-from .table import Files, IcebergTable, Operation, key_ids
+from .table import Files, Operation, key_ids
 from .variant_schema import variant_columns
 
 __all__ = ["BatchSteps", "altered_layout", "together"]
@@ -32,7 +35,7 @@ __all__ = ["BatchSteps", "altered_layout", "together"]
 class BatchSteps:
     """Goes through the steps. What it says of the table is so after those that it went through."""
 
-    def __init__(self, plan: TablePlan, table: IcebergTable, files: Files, applied: Lsn | None) -> None:
+    def __init__(self, plan: TablePlan, table: LakeTable, files: Files, applied: Lsn | None) -> None:
         """`applied`: up to where the table has everything; a relation before it was followed."""
         self.plan, self.table, self.files, self.applied = plan, table, files, applied
         self.layout = table.layout
@@ -75,7 +78,10 @@ class BatchSteps:
         self.variants |= set(variant_columns(altered.schema_json))
         self._definition, self._version = there.after(altered), relation.commit_lsn
         self._key = self.plan.key(relation.new)
-        return Operation(alteration=altered)
+        if not altered.filled:
+            return Operation(alteration=altered)
+        values = {column.name: existing_value(column) for column in altered.filled}
+        return Operation(rewrite_filled(self.layout, tuple(self.files.live.values()), values), alteration=altered)
 
     def _merged(self, step: Changes) -> Written:
         self._key, files = self.plan.key(step.schema), tuple(self.files.live.values())
@@ -87,7 +93,7 @@ class BatchSteps:
             self._version = Lsn.parse(self.table.properties().get(SCHEMA_VERSION, str(INVALID_LSN)))
         if isinstance(step, Truncate):
             return log_truncate(self.layout, step, self._version)
-        schema = changelog_schema(pa.schema(list(step.rows.arrow_schema.field("row").type)))
+        schema = change_log_schema(pa.schema(list(step.rows.arrow_schema.field("row").type)))
         return together(step.rows.in_tasks(LoggedChanges(self.layout, schema, int(self._version))))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -13,6 +12,9 @@ from urllib.parse import urlparse
 from ...config.iceberg import CatalogConfig, CatalogType, IcebergConfig
 from ...errors import ConfigError
 from .java import PACKAGES, Java, java_errors
+from .lake import NewTable, Wrapping
+from .locations import own_location
+from .table import IcebergTable
 
 __all__ = ["Catalog", "NewTable", "catalog_packages", "catalog_properties"]
 
@@ -75,17 +77,6 @@ def _sqlite_file(config: IcebergConfig) -> Path:
     return Path(parsed.path if parsed.scheme else config.warehouse).resolve() / "catalog.db"
 
 
-@dataclass(frozen=True, slots=True)
-class NewTable:
-    """What a table is created from, all as Iceberg's JSON."""
-
-    name: tuple[str, ...]
-    schema: Mapping[str, Any]
-    spec: Mapping[str, Any]
-    sort_order: Mapping[str, Any]
-    properties: Mapping[str, str]
-
-
 class Catalog:
     """Iceberg's Java catalog. Thread-safe, as that is."""
 
@@ -111,6 +102,16 @@ class Catalog:
         with java_errors(f"load table {'.'.join(name)}"):
             return self._catalog.loadTable(identifier) if self._catalog.tableExists(identifier) else None
 
+    def properties(self, found: Any, name: tuple[str, ...]) -> dict[str, str]:
+        with java_errors(f"read table {'.'.join(name)}"):
+            return self.java.mapping(found.properties())
+
+    def wrapped(self, found: Any, wrapping: Wrapping) -> IcebergTable:
+        plan = wrapping.plan
+        with java_errors(f"read table {'.'.join(plan.name)}"):
+            layout = plan.layout(self.java, found, wrapping.file_prefix, self.io_properties)
+        return IcebergTable(self.java, found, layout, wrapping.key)
+
     def create(self, table: NewTable) -> Any:
         iceberg = self.java.iceberg
         with java_errors(f"create table {'.'.join(table.name)}"):
@@ -120,7 +121,10 @@ class Catalog:
             order = iceberg.SortOrderParser.fromJson(schema, json.dumps(table.sort_order))
             builder = self._catalog.buildTable(self._identifier(table.name), schema)
             builder.withPartitionSpec(spec).withSortOrder(order).withProperties(self.java.map(table.properties))
-            return builder.create()
+            # Not committed: it tells where the catalog would put the table.
+            planned = builder.createTransaction().table()
+            location = own_location(planned, table.name[-1])
+            return (builder if location == planned.location() else builder.withLocation(location)).create()
 
     def rename(self, old: tuple[str, ...], new: tuple[str, ...]) -> None:
         with java_errors(f"rename table {'.'.join(old)} to {'.'.join(new)}"):

@@ -1,124 +1,47 @@
-"""A change log: every change as a row of its own, with the rows of the initial copy before them.
-
-The source's columns hold the row after the change, or, of a deleted row, what Postgres sent of it. `_headrace_before`
-holds what Postgres sent of the row before the change: the key if it changed, all with REPLICA IDENTITY FULL.
-"""
+"""Writes an Iceberg table that is a log of changes, in tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from ...events import Truncate
+from ..change_log import logged_changes, logged_copy, logged_truncate
 from .data_files import write_data
 from .files import TableLayout, Written
 from .variant_schema import readable_schema
 
-__all__ = ["BEFORE", "OP", "SCHEMA_VERSION", "CopiedRows", "LoggedChanges", "changelog_schema", "log_truncate"]
-
-OP = "_headrace_op"
-BEFORE = "_headrace_before"
-UNCHANGED = "_headrace_unchanged"
-SCHEMA_VERSION = "_headrace_schema_version"
-COPIED = "R"
-"""The operation of a row that was there when the table was copied; the others are I, U, D, and T for a truncate."""
-
-_PLACE = (
-    pa.field("_headrace_commit_lsn", pa.int64()),
-    pa.field("_headrace_tx_ordinal", pa.int64()),
-    pa.field("_headrace_xid", pa.int64()),
-    pa.field("_headrace_commit_time", pa.timestamp("us", "UTC")),
-)
-
-
-def changelog_schema(rows: pa.Schema) -> pa.Schema:
-    """The log's columns for source rows of this schema."""
-    plain = [field.with_nullable(True) for field in rows]
-    return pa.schema(
-        [
-            pa.field(OP, pa.string()),
-            *_PLACE,
-            *plain,
-            # Names of columns whose value the update left as it was and Postgres did not send: NULL here.
-            pa.field(UNCHANGED, pa.list_(pa.string())),
-            pa.field(BEFORE, pa.struct(plain)),
-            # The commit since which the source's table looked as it did for this change; 0: since it was copied.
-            pa.field(SCHEMA_VERSION, pa.int64()),
-        ]
-    )
+__all__ = ["CopiedRows", "LoggedChanges", "log_truncate"]
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedRows:
-    """Writes rows of the initial copy, in a task."""
+    """Writes rows of the initial copy."""
 
     layout: TableLayout
     schema: pa.Schema
     """Of the log."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        return write_data(self.layout, (self._logged(batch) for batch in batches))
-
-    def _logged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        size = batch.num_rows
-        version = pa.repeat(pa.scalar(0, pa.int64()), size)
-        given = {
-            OP: pa.repeat(COPIED, size),
-            SCHEMA_VERSION: version,
-            **dict(zip(batch.schema.names, batch.columns, strict=True)),
-        }
-        columns = [given.get(field.name) for field in self.schema]
-        filled = [pa.nulls(size, field.type) if c is None else c for c, field in zip(columns, self.schema, strict=True)]
-        return pa.RecordBatch.from_arrays(filled, schema=self.schema)
+        return write_data(self.layout, (logged_copy(batch, self.schema) for batch in batches))
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedChanges:
-    """Writes changes as they came (`pgoutput.changes`), in a task."""
+    """Writes changes as they came (`pgoutput.changes`)."""
 
     layout: TableLayout
     schema: pa.Schema
     version: int = 0
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        return write_data(self.layout, (self._logged(batch) for batch in batches if batch.num_rows))
-
-    def _logged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        row, old = batch["row"], batch["old"]
-        deleted = pc.equal(batch["op"], "D")
-        after = [pc.if_else(deleted, before, value) for value, before in zip(row.flatten(), old.flatten(), strict=True)]
-        place = [batch[field.name.removeprefix("_headrace_")].cast(field.type) for field in _PLACE]
-        names = pa.array([field.name for field in row.type], pa.string())
-        before_field = self.schema.field(BEFORE)
-        absent = pc.is_null(batch["old_kind"])
-        before = pa.StructArray.from_arrays(old.flatten(), fields=list(before_field.type), mask=absent)
-        version = pa.repeat(pa.scalar(self.version, pa.int64()), batch.num_rows)
-        columns = [batch["op"].cast(pa.string()), *place, *after, _named(batch["unchanged"], names), before, version]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        logged = (logged_changes(batch, self.schema, self.version) for batch in batches if batch.num_rows)
+        return write_data(self.layout, logged)
 
 
 def log_truncate(layout: TableLayout, truncate: Truncate, version: int = 0) -> Written:
-    """Write a log's row for a truncate: no column of the source has a value."""
     schema = schema_to_pyarrow(readable_schema(layout.schema_json), include_field_ids=False)
-    place: tuple[int | datetime, ...] = (
-        int(truncate.commit_lsn),
-        truncate.tx_ordinal,
-        truncate.xid,
-        truncate.commit_time,
-    )
-    known = {OP: "T", SCHEMA_VERSION: version, **dict(zip((field.name for field in _PLACE), place, strict=True))}
-    columns = [pa.array([known.get(field.name)], field.type) for field in schema]
-    return write_data(layout, iter([pa.RecordBatch.from_arrays(columns, schema=schema)]))
-
-
-def _named(positions: pa.ListArray, names: pa.StringArray) -> pa.ListArray:
-    """Lists of column positions as lists of their names."""
-    flat = names.take(positions.flatten())
-    lengths = pc.fill_null(pc.list_value_length(positions), 0)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
-    return pa.ListArray.from_arrays(offsets, flat, mask=pc.is_null(positions))
+    return write_data(layout, iter([logged_truncate(truncate, schema, version)]))

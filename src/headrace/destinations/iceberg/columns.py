@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import (
@@ -15,11 +17,20 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.schema import Schema
 
-from .soft_delete import DELETED
+from ..soft_delete import DELETED
 from .variant import VARIANT, variant_array
 from .variant_schema import readable_schema, variant_columns, variant_paths, variant_statistics
 
-__all__ = ["FIELD_ID", "ColumnPlan", "column_plan", "conformed", "lost_texts", "struct_rows"]
+__all__ = [
+    "FIELD_ID",
+    "ColumnPlan",
+    "as_written",
+    "column_plan",
+    "conformed",
+    "lost_texts",
+    "physical_name",
+    "struct_rows",
+]
 
 FIELD_ID = b"PARQUET:field_id"
 
@@ -33,9 +44,11 @@ class ColumnPlan:
     iceberg: Schema
     arrow: pa.Schema
     """With plain (32-bit offset) strings and lists, and the field id on every field, nested ones too."""
+    written: pa.Schema
+    """The same by the names that files have: others where the schema says `mapped-columns`."""
     statistics: Mapping[int, StatisticsCollector]
     paths: Mapping[str, int]
-    """Field ids by path of the Parquet column."""
+    """Field ids by path of the Parquet column, as it is written."""
     variants: tuple[str, ...]
     """The columns that are VARIANT; rows have them as JSON texts."""
 
@@ -48,17 +61,62 @@ def column_plan(schema_json: str) -> ColumnPlan:
     iceberg = readable_schema(schema_json)
     variants = variant_columns(schema_json)
     # Names are not made fit for Avro, as Iceberg's writers in Java do: readers go by field id, and Parquet takes any.
-    fields = [
-        field.with_type(VARIANT if field.name in variants else _plain_type(field.type))
-        for field in schema_to_pyarrow(iceberg, include_field_ids=True)
-    ]
+    in_files = readable_schema(_by_physical_name(schema_json))
     return ColumnPlan(
         iceberg,
-        pa.schema(fields),
+        _arrow_schema(iceberg, variants),
+        _arrow_schema(in_files, variants),
         {**compute_statistics_plan(iceberg, {}), **variant_statistics(variants)},
-        {**parquet_path_to_id_mapping(iceberg), **variant_paths(variants)},
+        {**parquet_path_to_id_mapping(in_files), **variant_paths(variants)},
         tuple(variants),
     )
+
+
+def _arrow_schema(iceberg: Schema, variants: Collection[str]) -> pa.Schema:
+    return pa.schema(
+        [
+            field.with_type(VARIANT if field.name in variants else _plain_type(field.type))
+            for field in schema_to_pyarrow(iceberg, include_field_ids=True)
+        ]
+    )
+
+
+def _by_physical_name(schema_json: str) -> str:
+    """The schema with the names that files have."""
+    schema = json.loads(schema_json)
+    return json.dumps(_renamed(schema)) if schema.get("mapped-columns") else schema_json
+
+
+def physical_name(field: Mapping[str, Any]) -> str:
+    """A field's name in files, where columns are mapped: ids are given once, so these are too."""
+    return str(field.get("physical-name") or f"c{field['id']}")
+
+
+def _renamed(level: Mapping[str, Any]) -> dict[str, Any]:
+    fields = []
+    for field in level["fields"]:
+        kind = field["type"]
+        nested = isinstance(kind, dict) and kind["type"] == "struct"
+        fields.append({**field, "name": physical_name(field), "type": _renamed(kind) if nested else kind})
+    return {**level, "fields": fields}
+
+
+def as_written(rows: pa.Table, columns: ColumnPlan) -> pa.Table:
+    """Rows of the table's columns by the names that files have."""
+    if columns.written is columns.arrow or columns.written.equals(columns.arrow):
+        return rows
+    arrays = [
+        pa.chunked_array([_by_place(chunk, field.type) for chunk in column.chunks], field.type)
+        for column, field in zip(rows.columns, columns.written, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=columns.written)
+
+
+def _by_place(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if not pa.types.is_struct(wanted) or array.type.equals(wanted):
+        return array
+    children = [_by_place(array.field(place), field.type) for place, field in enumerate(wanted)]
+    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())
 
 
 def conformed(batch: pa.RecordBatch, arrow: pa.Schema) -> pa.RecordBatch:

@@ -6,8 +6,10 @@ and a CRC-32 of magic and bitmap; length and checksum big-endian.
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
+import uuid
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +23,7 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from ...errors import DestinationError, RetryPolicy
-from .files import DeletionVector, LiveFile, TableLayout
+from .files import DeletionVector, LiveFile, TableLayout, VectorForm
 from .places import file_io, new_path, removed
 
 __all__ = ["Positions", "read_positions", "read_vector", "write_vectors"]
@@ -33,6 +35,13 @@ _MAGIC = b"\xd1\xd3\x39\x64"
 # The id of the reserved column of row positions.
 _POSITION_FIELD = 2147483645
 _UINT32 = struct.Struct(">I")
+
+_DELTA_VERSION = b"\x01"
+# The alphabet of Python's base 85 into that of ZeroMQ, which Delta uses.
+_Z85 = bytes.maketrans(
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+)
 
 _AT_ONCE = 16
 """Files written at once: on object storage each takes some 50 ms, whatever its size."""
@@ -66,6 +75,8 @@ def write_vectors(layout: TableLayout, deleted: Sequence[tuple[LiveFile, Positio
     """
     if not deleted:
         return ()
+    if layout.vectors is VectorForm.DELTA:
+        return _write_together(layout, deleted)
     io, paths = file_io(layout), [new_path(layout, ".puffin") for _ in deleted]
     try:
         with ThreadPoolExecutor(min(_AT_ONCE, len(deleted))) as threads:
@@ -76,10 +87,43 @@ def write_vectors(layout: TableLayout, deleted: Sequence[tuple[LiveFile, Positio
         raise
 
 
-def _write(io: FileIO, path: str, file: LiveFile, positions: Positions) -> DeletionVector:
+def _write_together(layout: TableLayout, deleted: Sequence[tuple[LiveFile, Positions]]) -> tuple[DeletionVector, ...]:
+    """As Delta has them: a byte that tells the version, then the blobs. Its name is made of a UUID, and the log has
+    that UUID only, behind what names the directory, which is the run's.
+    """
+    io, name, run = file_io(layout), uuid.uuid4(), layout.file_prefix.rstrip("-")
+    path = f"{layout.data_location}/{run}/deletion_vector_{name}.bin"
+    content, vectors = bytearray(_DELTA_VERSION), []
+    for file, positions in deleted:
+        bitmap = _bitmap(io, file, positions)
+        blob = _blob(bitmap)
+        entry = {
+            "storageType": "u",
+            "pathOrInlineDv": run + base64.b85encode(name.bytes).translate(_Z85).decode(),
+            "offset": len(content),
+            "sizeInBytes": len(blob) - 2 * _UINT32.size,
+            "cardinality": len(bitmap),
+        }
+        vectors.append(DeletionVector(file.path, path, len(content), len(blob), len(bitmap), json.dumps(entry)))
+        content += blob
+    try:
+        with io.new_output(path).create(overwrite=True) as sink:
+            sink.write(bytes(content))
+    except BaseException:
+        removed(io, [path])
+        raise
+    return tuple(vectors)
+
+
+def _bitmap(io: FileIO, file: LiveFile, positions: Positions) -> BitMap64:
     bitmap = BitMap64(np.ascontiguousarray(positions, dtype=np.uint64))
     if file.vector is not None:
         bitmap |= read_vector(io, file.vector)
+    return bitmap
+
+
+def _write(io: FileIO, path: str, file: LiveFile, positions: Positions) -> DeletionVector:
+    bitmap = _bitmap(io, file, positions)
     content = _blob(bitmap)
     blob = _Blob(file.path, len(_PUFFIN_MAGIC), len(content), len(bitmap))
     whole = _PUFFIN_MAGIC + content + _footer(blob)

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
-__all__ = ["DataFile", "DeletionVector", "LiveFile", "TableLayout", "Written"]
+__all__ = ["DataFile", "DeletionVector", "LiveFile", "TableLayout", "VectorForm", "Written"]
+
+
+class VectorForm(str, Enum):
+    """How deletion vectors are put into files: each in a Puffin file of its own, or all in one of Delta's."""
+
+    PUFFIN = "puffin"
+    DELTA = "delta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,7 @@ class TableLayout:
     """Columns by which the rows of a file are sorted, and whether descending."""
     sort_order_id: int = 0
     target_file_bytes: int = 128 << 20
+    vectors: VectorForm = VectorForm.PUFFIN
 
 
 @dataclass(frozen=True, slots=True)

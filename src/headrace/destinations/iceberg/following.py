@@ -13,24 +13,27 @@ from ...lsn import INVALID_LSN, Lsn
 from ...pgtypes.registry import conversion_for
 from ...schema import ReplicatedTableSchema
 from ...schema_change import copy_reason
-from .changelog import BEFORE, OP
+from ..change_log import BEFORE, OP
+from ..soft_delete import DELETED
+from ..table_plans import check_columns, table_columns
 from .evolution.alteration import Alteration, CannotAlter
 from .evolution.column_record import COLUMNS, ColumnRecord
 from .evolution.planning import Definition, altered_log, altered_table, replaced_table
-from .evolution.wanted import wanted_columns
+from .evolution.wanted import WantedColumn, wanted_columns
+from .lake import LakeTable
 from .plan import TablePlan
 from .record import COPY_AGAIN, SCHEMA_VERSION, SOURCE, TABLE_ID
-from .schema import iceberg_schema, partition_spec, sort_order, table_columns
-from .soft_delete import DELETED
-from .table import IcebergTable
+from .schema import iceberg_schema, partition_spec, sort_order
 
 __all__ = ["alteration", "definition", "follows", "is_replaceable", "replacement"]
 
 # More than any table has: the ids of a table that is only thought of.
 _MANY = 1 << 30
+# Rows are written anew by one thread while the table's stream waits; a copy of more is read by many tasks.
+_MOST_FILLED = 5_000_000
 
 
-def definition(table: IcebergTable, known: ReplicatedTableSchema) -> Definition:
+def definition(table: LakeTable, known: ReplicatedTableSchema) -> Definition:
     """What the table looks like. `known` is the source as it was when the table was made without a record of it."""
     schema, recorded = json.loads(table.layout.schema_json), table.properties().get(COLUMNS)
     record = ColumnRecord.by_name(schema, known.columns, BEFORE) if recorded is None else ColumnRecord.read(recorded)
@@ -39,8 +42,8 @@ def definition(table: IcebergTable, known: ReplicatedTableSchema) -> Definition:
 
 def alteration(plan: TablePlan, there: Definition, new: ReplicatedTableSchema, version: Lsn) -> Alteration:
     """Make the table look like `new`, which is in force from `version` on. Raises CannotAlter."""
-    plan.check_columns(new)
-    wanted, properties = wanted_columns(new, plan.key(new) or (), plan.settings.json_as), _properties(new, version)
+    check_columns(new, plan.mode)
+    wanted, properties = _wanted(plan, new), _properties(new, version)
     if plan.mode is TableMode.CHANGELOG:
         return altered_log(there, wanted, properties)
     # A deleted row that is kept may have no value in what is the key by now.
@@ -49,12 +52,12 @@ def alteration(plan: TablePlan, there: Definition, new: ReplicatedTableSchema, v
 
 def replacement(plan: TablePlan, there: Definition, new: ReplicatedTableSchema) -> Alteration:
     """Make the table look like `new` where all rows are replaced at the same time. Raises CannotAlter."""
-    plan.check_columns(new)
-    wanted = wanted_columns(new, plan.key(new) or (), plan.settings.json_as)
+    check_columns(new, plan.mode)
+    wanted = _wanted(plan, new)
     return replaced_table(there, wanted, {**_properties(new, INVALID_LSN), COPY_AGAIN: None})
 
 
-def is_replaceable(plan: TablePlan, table: IcebergTable, new: ReplicatedTableSchema) -> bool:
+def is_replaceable(plan: TablePlan, table: LakeTable, new: ReplicatedTableSchema) -> bool:
     """Whether a new copy can take the table's place in one commit: the settings still make the same of it.
 
     A change log is begun anew: its rows are of before.
@@ -69,7 +72,7 @@ def is_replaceable(plan: TablePlan, table: IcebergTable, new: ReplicatedTableSch
     return _is_laid_out_alike(plan, table, altered, new)
 
 
-def follows(plan: TablePlan, table: IcebergTable | None, relation: Relation) -> bool:
+def follows(plan: TablePlan, table: LakeTable | None, relation: Relation) -> bool:
     """Whether a table of current rows can be altered, and its rows are right then. None: there is no table yet."""
     if relation.rewritten or copy_reason(relation) is not None:
         return False
@@ -79,10 +82,15 @@ def follows(plan: TablePlan, table: IcebergTable | None, relation: Relation) -> 
             alteration(plan, _as_created(plan, relation.old), relation.new, relation.commit_lsn)
         if table is not None:
             there = definition(table, relation.old or relation.new)
-            alteration(plan, there, relation.new, relation.commit_lsn)
+            altered = alteration(plan, there, relation.new, relation.commit_lsn)
+            return not altered.filled or _rows(table) <= _MOST_FILLED
     except CannotAlter:
         return False
     return True
+
+
+def _rows(table: LakeTable) -> int:
+    return sum(file.live_records for file in table.files().live.values())
 
 
 def _as_created(plan: TablePlan, source: ReplicatedTableSchema) -> Definition:
@@ -91,6 +99,10 @@ def _as_created(plan: TablePlan, source: ReplicatedTableSchema) -> Definition:
     )
     schema = iceberg_schema(source, table_columns(rows, plan.mode), plan.key(source), plan.settings.json_as)
     return Definition(json.dumps(schema), _MANY, ColumnRecord.by_name(schema, source.columns, BEFORE))
+
+
+def _wanted(plan: TablePlan, new: ReplicatedTableSchema) -> tuple[WantedColumn, ...]:
+    return wanted_columns(new, plan.key(new) or (), plan.settings.json_as, shows_defaults=plan.shows_defaults)
 
 
 def _properties(new: ReplicatedTableSchema, version: Lsn) -> dict[str, str | None]:
@@ -102,14 +114,14 @@ def _properties(new: ReplicatedTableSchema, version: Lsn) -> dict[str, str | Non
     }
 
 
-def _mode(table: IcebergTable) -> TableMode:
+def _mode(table: LakeTable) -> TableMode:
     names = {field["name"] for field in json.loads(table.layout.schema_json)["fields"]}
     if OP in names:
         return TableMode.CHANGELOG
     return TableMode.SOFT_DELETE if DELETED in names else TableMode.MIRROR
 
 
-def _is_laid_out_alike(plan: TablePlan, table: IcebergTable, altered: Alteration, new: ReplicatedTableSchema) -> bool:
+def _is_laid_out_alike(plan: TablePlan, table: LakeTable, altered: Alteration, new: ReplicatedTableSchema) -> bool:
     """Whether partitions and order are those that the settings ask for. Settings that name a column as it was called
     before are still those the table was made with.
     """

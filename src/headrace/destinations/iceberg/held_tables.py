@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import structlog
 
-from ...config.iceberg import IcebergConfig, OnTableRename
+from ...config.table_destination import OnTableRename, TableDestinationConfig
 from ...errors import DestinationConflict, DestinationError, DestinationRejected, PipelineStateError
 from ...schema import ReplicatedTableSchema, TableName
 from ..contract import DestinationContext
 from ..names import destination_names
-from .catalog import Catalog
+from ..table_plans import check_columns
 from .evolution.column_record import COLUMNS
-from .java import TableGone, java_errors
-from .plan import TablePlan, make_plans
-from .record import COPY_AGAIN, PIPELINE, TABLE_ID
-from .table import IcebergTable
+from .java import TableGone
+from .lake import LakeCatalog, LakeTable, Wrapping
+from .plan import TablePlan
+from .record import COPY_AGAIN, PIPELINE, TABLE_ID, Record
 
-__all__ = ["Held", "HeldTables"]
+__all__ = ["Held", "HeldTables", "MakePlans"]
+
+MakePlans = Callable[[Iterable[TableName], Mapping[TableName, Sequence[str]]], dict[TableName, TablePlan]]
 
 _log = structlog.get_logger("headrace.destinations.iceberg")
 
@@ -34,7 +36,7 @@ class Held:
     source: TableName
     plan: TablePlan
     lock: threading.RLock = field(default_factory=threading.RLock)
-    table: IcebergTable | None = None
+    table: LakeTable | None = None
     copying: bool = False
 
     @property
@@ -49,20 +51,20 @@ class Held:
 class HeldTables:
     """All tables of a pipeline. Methods that take a `Held` are called under its lock."""
 
-    def __init__(self, settings: IcebergConfig, context: DestinationContext) -> None:
-        self._settings, self._context = settings, context
+    def __init__(self, settings: TableDestinationConfig, context: DestinationContext, make_plans: MakePlans) -> None:
+        self._settings, self._context, self._make_plans = settings, context, make_plans
         self._lock = threading.Lock()
         former = _former_names(context)
         self._formerly = {schema.table.name: former.get(schema.table.id, []) for schema in context.tables}
-        plans = make_plans(settings, [schema.table.name for schema in context.tables], self._formerly)
+        plans = make_plans([schema.table.name for schema in context.tables], self._formerly)
         for schema in context.tables:
-            plans[schema.table.name].check_columns(schema)
+            check_columns(schema, plans[schema.table.name].mode)
         self._held = {schema.table.id: _held(schema, plans) for schema in context.tables}
         self._elsewhere: dict[int, tuple[str, ...]] | None = None
-        self._catalog: Catalog | None = None
+        self._catalog: LakeCatalog | None = None
         self._file_prefix = ""
 
-    def open(self, catalog: Catalog, file_prefix: str) -> None:
+    def open(self, catalog: LakeCatalog, file_prefix: str) -> None:
         self._catalog, self._file_prefix = catalog, file_prefix
 
     def all(self) -> list[Held]:
@@ -80,11 +82,11 @@ class HeldTables:
         with self._lock:
             if schema.table.id not in self._held:
                 sources = [held.source for held in self._held.values()]
-                plans = make_plans(self._settings, {*sources, schema.table.name}, self._formerly)
+                plans = self._make_plans({*sources, schema.table.name}, self._formerly)
                 self._held[schema.table.id] = _held(schema, plans)
             return self._held[schema.table.id]
 
-    def found(self, held: Held, schema: ReplicatedTableSchema) -> IcebergTable | None:
+    def found(self, held: Held, schema: ReplicatedTableSchema) -> LakeTable | None:
         """The table as it is now; None if there is none. Raises if one that is not ours has its name."""
         if held.table is not None:
             try:
@@ -100,7 +102,7 @@ class HeldTables:
         held.table = table
         return table
 
-    def created(self, held: Held, schema: ReplicatedTableSchema, rows: pa.Schema) -> IcebergTable:
+    def created(self, held: Held, schema: ReplicatedTableSchema, rows: pa.Schema) -> LakeTable:
         """A new table; or that of a source table that is no more, and whose rows the copy replaces."""
         taken = self._wrapped(held, schema)
         if taken is None:
@@ -154,12 +156,11 @@ class HeldTables:
             held.table, held.plan = None, replace(held.plan, name=name)
 
     def _check_free(self, name: tuple[str, ...], source: TableName) -> None:
-        java_table = self._opened.load(name)
-        if java_table is None:
+        found = self._opened.load(name)
+        if found is None:
             return
         text = ".".join(name)
-        with java_errors(f"read table {text}"):
-            properties = self._opened.java.mapping(java_table.properties())
+        properties = self._opened.properties(found, name)
         if properties.get(PIPELINE) == str(self._context.pipeline_id) and self._is_ours(properties.get(TABLE_ID)):
             msg = f"table {source} cannot be renamed to {text} at the destination before another table leaves the name"
             raise DestinationConflict(msg)
@@ -170,39 +171,36 @@ class HeldTables:
         """Whether a source table is still in the pipeline."""
         return table_id is not None and self._context.store.get_table_state(int(table_id)) is not None
 
-    def _check_left(self, taken: IcebergTable, name: str) -> None:
+    def _check_left(self, taken: LakeTable, name: str) -> None:
         if self._is_ours(taken.properties().get(TABLE_ID)):
-            msg = f"the Iceberg table {name} still belongs to another table of the source"
+            msg = f"the table {name} still belongs to another table of the source"
             raise DestinationConflict(msg)
 
-    def _loaded(self, held: Held, schema: ReplicatedTableSchema) -> IcebergTable | None:
+    def _loaded(self, held: Held, schema: ReplicatedTableSchema) -> LakeTable | None:
         table = self._wrapped(held, schema)
         # Tables of earlier versions do not tell.
         if table is None or table.properties().get(TABLE_ID, str(schema.table.id)) != str(schema.table.id):
             return None
         return table
 
-    def _wrapped(self, held: Held, schema: ReplicatedTableSchema) -> IcebergTable | None:
+    def _wrapped(self, held: Held, schema: ReplicatedTableSchema) -> LakeTable | None:
         """Whatever has the name. Raises if this pipeline did not make it."""
-        java_table = self._opened.load(held.plan.name)
-        if java_table is None:
+        loaded = self._opened.load(held.plan.name)
+        if loaded is None:
             return None
-        found = self._wrap(held, schema, java_table)
-        owner = found.record().pipeline_id
+        owner = Record.read(self._opened.properties(loaded, held.plan.name), None).pipeline_id
         if owner != self._context.pipeline_id:
             whose = "was not made by Headrace" if owner is None else f"belongs to pipeline {owner}"
-            msg = f"the Iceberg table {held.text} exists and {whose}"
+            msg = f"the table {held.text} exists and {whose}"
             remedy = f'drop it, or give another name with destination.tables."{schema.table.name}".name'
             raise DestinationRejected(msg, hint=remedy)
-        return found
+        return self._wrap(held, schema, loaded)
 
-    def _wrap(self, held: Held, schema: ReplicatedTableSchema, java_table: object) -> IcebergTable:
-        catalog = self._opened
-        with java_errors(f"read table {held.text}"):
-            layout = held.plan.layout(catalog.java, java_table, self._file_prefix, catalog.io_properties)
-        return IcebergTable(catalog.java, java_table, layout, held.plan.key(schema))
+    def _wrap(self, held: Held, schema: ReplicatedTableSchema, found: object) -> LakeTable:
+        wrapping = Wrapping(held.plan, held.plan.key(schema), self._file_prefix, schema.table.id)
+        return self._opened.wrapped(found, wrapping)
 
-    def _found_elsewhere(self, held: Held, schema: ReplicatedTableSchema) -> IcebergTable | None:
+    def _found_elsewhere(self, held: Held, schema: ReplicatedTableSchema) -> LakeTable | None:
         """Under another name: the source was renamed while nobody looked, or the table keeps its name."""
         with self._lock:
             if self._elsewhere is None:
@@ -225,16 +223,15 @@ class HeldTables:
                 continue
             if table is None:
                 continue
-            with java_errors(f"read table {'.'.join(name)}"):
-                properties = catalog.java.mapping(table.properties())
+            properties = catalog.properties(table, name)
             if properties.get(PIPELINE) == str(self._context.pipeline_id) and TABLE_ID in properties:
                 names[int(properties[TABLE_ID])] = name
         return names
 
     @property
-    def _opened(self) -> Catalog:
+    def _opened(self) -> LakeCatalog:
         if self._catalog is None:
-            msg = "the Iceberg destination is not open"
+            msg = "the destination is not open"
             raise PipelineStateError(msg)
         return self._catalog
 

@@ -40,8 +40,13 @@ _REFUSALS = frozenset(
         "NoSuchBucketException",
     }
 )
+_DELTA_CONFLICTS = re.compile(r"Concurrent|MetadataChanged|ProtocolChanged")
 # How AWS's library tells of wrong keys: by the answer's status, in the text of one exception for all.
 _DENIED = re.compile(r"Status Code: 40[13]\b")
+# Hive's refusal of a column dropped from between others, which it takes for another type of the next one.
+_BY_PLACE = "incompatible with the existing columns in their respective positions"
+# Where Hive's client has the reason in its text only.
+_NO_METASTORE = "Could not connect to meta store"
 _OUTAGES = frozenset(
     {
         "ServiceFailureException",
@@ -55,6 +60,7 @@ _OUTAGES = frozenset(
         "SocketTimeoutException",
         # AWS's: no answer, or none that it could read.
         "SdkClientException",
+        "TTransportException",
     }
 )
 
@@ -159,16 +165,19 @@ def _translated(error: Py4JJavaError, message: str) -> DestinationError:
     short = [name for name, _ in causes]
     # Iceberg's own messages name files, tables and requests, never rows.
     detail = "; ".join(f"{name}: {text}" if text else name for name, text in causes)[:_DETAIL]
+    if any(_BY_PLACE in text for _, text in causes):
+        hint = "set hive.metastore.disallow.incompatible.col.type.changes to false at the metastore: Iceberg needs it"
+        return DestinationRejected(message, detail=detail, hint=hint)
     if "CommitStateUnknownException" in short:
         return CommitStateUnknown(message, detail=detail)
     if short[0] == "NoSuchTableException":
         return TableGone(message, detail=detail)
-    if short[0] in _CONFLICTS:
+    if short[0] in _CONFLICTS or _DELTA_CONFLICTS.search(short[0]):
         return DestinationConflict(message, detail=detail)
     if not _REFUSALS.isdisjoint(short) or any(_DENIED.search(text) for _, text in causes):
         hint = "check the address, warehouse and credentials of the catalog and of the storage"
         return DestinationRejected(message, detail=detail, hint=hint)
-    if not _OUTAGES.isdisjoint(short):
+    if not _OUTAGES.isdisjoint(short) or any(_NO_METASTORE in text for _, text in causes):
         return DestinationConnectionFailed(message, detail=detail)
     return DestinationError(message, detail=detail)
 

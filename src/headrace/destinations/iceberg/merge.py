@@ -6,13 +6,14 @@ Everything is read as it was before the batch. See `destinations.fold` for what 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..soft_delete import DELETED, DELETED_AT
 from .columns import column_plan, lost_texts, struct_rows
 from .data_files import write_data
 from .deletion_vectors import Positions, read_positions, write_vectors
@@ -22,9 +23,8 @@ from .keyed_changes import KeyedChanges
 from .lookup import Found, find
 from .places import file_io, removed
 from .reading import read_rows
-from .soft_delete import DELETED, DELETED_AT
 
-__all__ = ["Merge", "rewrite_deleted"]
+__all__ = ["Merge", "delete_found", "rewrite_deleted", "rewrite_filled"]
 
 # Rows of a file that are read at once when all of it is written anew.
 _ROWS_AT_ONCE = 1 << 17
@@ -103,6 +103,30 @@ def rewrite_deleted(layout: TableLayout, files: Sequence[LiveFile], deleted_at: 
     written = write_data(layout, flagged())
     replaced = tuple(file.vector for file in touched if file.vector is not None)
     return Written(written.data, (), replaced, tuple(file.path for file in touched), written.rows)
+
+
+def rewrite_filled(layout: TableLayout, files: Sequence[LiveFile], values: Mapping[str, pa.Scalar]) -> Written:
+    """Write every row anew with a value in columns that its file does not have: they were added with a default."""
+    io, names = file_io(layout), column_plan(layout.schema_json).arrow.names
+
+    def filled() -> Iterator[pa.RecordBatch]:
+        for file in files:
+            live = np.setdiff1d(np.arange(file.records), read_positions(io, file), assume_unique=True)
+            for start in range(0, len(live), _ROWS_AT_ONCE):
+                rows = read_rows(layout, file, live[start : start + _ROWS_AT_ONCE], names)
+                for name, value in values.items():
+                    place = rows.schema.get_field_index(name)
+                    rows = rows.set_column(place, name, pa.repeat(value, len(rows)))
+                yield from rows.to_batches()
+
+    written = write_data(layout, filled())
+    replaced = tuple(file.vector for file in files if file.vector is not None)
+    return Written(written.data, (), replaced, tuple(file.path for file in files), written.rows)
+
+
+def delete_found(layout: TableLayout, found: Sequence[Found]) -> Written:
+    """Delete the rows found, and no more."""
+    return _written(layout, found, ())
 
 
 def _written(layout: TableLayout, found: Sequence[Found], added: Iterable[pa.Table]) -> Written:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import DataFileStatistics, data_file_statistics_from_parquet_metadata
 
-from .columns import ColumnPlan
+from .columns import ColumnPlan, as_written
 from .files import DataFile, TableLayout
 from .partitions import Partition
 from .places import file_io, new_path
@@ -41,10 +41,10 @@ class OpenFile:
         self._sink = VariantSink(stream, columns.variants) if columns.variants else stream
         self._writer = pq.ParquetWriter(
             self._sink,
-            columns.arrow,
+            columns.written,
             compression="zstd",
             compression_level=_ZSTD_LEVEL,
-            use_dictionary=_recurring(first),
+            use_dictionary=_recurring(as_written(first, columns)),
             # As Iceberg's specification wants decimals of up to 18 digits.
             store_decimal_as_integer=True,
             store_schema=False,
@@ -58,7 +58,7 @@ class OpenFile:
     def write(self, rows: pa.Table, row_group_rows: int) -> None:
         """Write rows as row groups of about this many, none of them a small rest."""
         groups = max(round(rows.num_rows / row_group_rows), 1)
-        self._writer.write_table(rows, row_group_size=-(-rows.num_rows // groups))
+        self._writer.write_table(as_written(rows, self._columns), row_group_size=-(-rows.num_rows // groups))
         self._writes += 1
 
     def close(self, spec_id: int) -> DataFile:

@@ -5,26 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ...config.iceberg import IcebergConfig, IcebergTableConfig
+from ...config.iceberg import IcebergConfig, IcebergTableConfig, JsonAs
+from ...config.table_destination import DestinationTableConfig
 from ...config.table_mode import TableMode
-from ...errors import ConfigError
 from ...lsn import INVALID_LSN
 from ...schema import ReplicatedTableSchema, TableName
+from ..change_log import BEFORE
 from ..fold import fold_key
-from ..names import destination_names
-from .catalog import NewTable
-from .changelog import BEFORE
+from ..table_plans import check_columns, plan_tables, table_columns
+from .compaction_settings import CompactionSettings
 from .evolution.column_record import COLUMNS, ColumnRecord
 from .files import TableLayout
 from .java import Java
+from .lake import NewTable
 from .record import PIPELINE, SCHEMA_VERSION, SOURCE, TABLE_ID
-from .schema import iceberg_schema, partition_spec, sort_order, table_columns
+from .schema import iceberg_schema, partition_spec, sort_order
 
-__all__ = ["TABLE_PROPERTIES", "TablePlan", "make_plans", "sorted_by"]
+__all__ = ["TABLE_PROPERTIES", "LakeSettings", "TablePlan", "make_plans", "sorted_by"]
 
 TABLE_PROPERTIES = {
     "format-version": "3",
@@ -38,7 +39,23 @@ TABLE_PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     "commit.manifest.min-count-to-merge": "30",
 }
-"""Of every table that Headrace creates; settings may override them."""
+"""Of every Iceberg table that Headrace creates."""
+
+
+class LakeSettings(Protocol):
+    """What the settings of all lake formats have."""
+
+    @property
+    def json_as(self) -> JsonAs: ...
+
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+
+    @property
+    def maintenance(self) -> CompactionSettings: ...
+
+    @property
+    def commit_retries(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +65,18 @@ class TablePlan:
     name: tuple[str, ...]
     mode: TableMode
     config: IcebergTableConfig
-    settings: IcebergConfig
+    settings: LakeSettings
+    defaults: Mapping[str, str]
+    """Properties of every table that Headrace creates; settings may override them."""
+    shows_defaults: bool = True
+    """Whether rows that are there can show a value in a column that is added."""
 
     def key(self, source: ReplicatedTableSchema) -> tuple[str, ...] | None:
         """The columns by which rows are found; none in a change log, where no row is ever looked for."""
         return () if self.mode is TableMode.CHANGELOG else fold_key(source)
 
-    def check_columns(self, source: ReplicatedTableSchema) -> None:
-        """Raise ConfigError for a column that is named like one of ours, by which the table tells what happened."""
-        ours = {name.casefold() for name in table_columns(pa.schema([]), self.mode).names}
-        for column in source.columns:
-            if column.name.casefold() in ours:
-                name = source.table.name
-                raise ConfigError(
-                    f"table {name} has a column {column.name}, a name that mode {self.mode.value} needs for its own",
-                    hint="rename the column at the source, leave it out of the publication by a column list, or set "
-                    f'destination.tables."{name}".mode to mirror, which adds no columns',
-                )
-
     def new_table(self, source: ReplicatedTableSchema, rows: pa.Schema, pipeline_id: int) -> NewTable:
-        self.check_columns(source)
+        check_columns(source, self.mode)
         columns = table_columns(rows, self.mode)
         schema = iceberg_schema(source, columns, self.key(source), self.settings.json_as)
         name = str(source.table.name)
@@ -78,9 +87,7 @@ class TablePlan:
             spec=partition_spec(self.config.partition_by, schema, name),
             sort_order=sort_order(self.config.sort_by, schema, name),
             properties={
-                **TABLE_PROPERTIES,
-                "write.target-file-size-bytes": str(self.settings.maintenance.target_file_bytes),
-                "commit.retry.num-retries": str(self.settings.commit_retries),
+                **self.defaults,
                 **({"comment": comment} if comment else {}),
                 **self.settings.properties,
                 PIPELINE: str(pipeline_id),
@@ -134,31 +141,17 @@ def sorted_by(order_json: str, schema_json: str) -> tuple[tuple[str, bool], ...]
 def make_plans(
     settings: IcebergConfig, tables: Iterable[TableName], formerly: Mapping[TableName, Sequence[str]] = {}
 ) -> dict[TableName, TablePlan]:
-    """Plans by table. Raises ConfigError for names that collide and settings of tables that are not there.
-
-    `formerly` are names that tables had before: settings under such a name are still theirs.
-    """
-    found = list(tables)
-    configs = _configs(settings, found, formerly)
-    unknown = settings.tables.keys() - {key for key, _ in configs.values()}
-    named = {str(table): config.name for table, (_, config) in configs.items()} | dict.fromkeys(unknown)
-    names = destination_names(found, settings.namespace, settings.table_name, named)
+    """As `plan_tables`, with what only Iceberg tables have."""
+    defaults = {
+        **TABLE_PROPERTIES,
+        "write.target-file-size-bytes": str(settings.maintenance.target_file_bytes),
+        "commit.retry.num-retries": str(settings.commit_retries),
+    }
     return {
-        table: TablePlan(name, configs[table][1].mode or settings.mode, configs[table][1], settings)
-        if table in configs
-        else TablePlan(name, settings.mode, IcebergTableConfig(), settings)
-        for table, name in names.items()
+        table: TablePlan(plan.name, plan.mode, _own(plan.config), settings, defaults)
+        for table, plan in plan_tables(settings, tables, formerly).items()
     }
 
 
-def _configs(
-    settings: IcebergConfig, tables: Sequence[TableName], formerly: Mapping[TableName, Sequence[str]]
-) -> dict[TableName, tuple[str, IcebergTableConfig]]:
-    """The settings of single tables, and the name under which they are."""
-    now, configs = {str(table) for table in tables}, {}
-    for table in tables:
-        keys = [str(table), *(name for name in formerly.get(table, ()) if name not in now)]
-        key = next((key for key in keys if key in settings.tables), None)
-        if key is not None:
-            configs[table] = key, settings.tables[key]
-    return configs
+def _own(config: DestinationTableConfig | None) -> IcebergTableConfig:
+    return config if isinstance(config, IcebergTableConfig) else IcebergTableConfig()

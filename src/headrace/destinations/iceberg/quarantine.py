@@ -1,4 +1,4 @@
-"""The quarantine table: values that their Iceberg type cannot hold, as Postgres sent them.
+"""The quarantine table: values that their type cannot hold, as Postgres sent them.
 
 It is written before the rows it belongs to, so that a crash loses none of it. What comes again is left out by what the
 table itself records: per source table the parts of its copy, and the LSN up to which its changes were looked through.
@@ -15,22 +15,22 @@ from typing import Optional
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...config.iceberg import IcebergConfig, IcebergTableConfig
-from ...config.table_mode import TableMode
 from ...errors import DestinationRejected
 from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema
 from ..batch import Changes
+from ..copied_parts import read_parts, write_parts
 from ..rows import REJECTED_FIELDS, Rows
-from .catalog import Catalog, NewTable
 from .data_files import write_data
 from .files import TableLayout, Written
-from .java import CommitStateUnknown, TableGone, java_errors
+from .java import CommitStateUnknown, TableGone
+from .lake import LakeCatalog, LakeTable, NewTable, Wrapping
 from .leftovers import discard
+from .lookup import find
 from .lost_json import LostJson
-from .plan import TABLE_PROPERTIES, TablePlan
-from .record import PIPELINE, read_parts, write_parts
-from .table import IcebergTable
+from .merge import delete_found
+from .plan import TablePlan
+from .record import PIPELINE
 
 __all__ = ["Quarantine"]
 
@@ -73,12 +73,11 @@ class Quarantine:
 
     copying = False
 
-    def __init__(self, catalog: Catalog, settings: IcebergConfig, pipeline_id: int, file_prefix: str) -> None:
-        self._catalog, self._pipeline_id, self._file_prefix = catalog, pipeline_id, file_prefix
-        name = ("headrace", f"quarantine_{pipeline_id}")
-        self._plan = TablePlan(name, TableMode.CHANGELOG, IcebergTableConfig(), settings)
+    def __init__(self, catalog: LakeCatalog, plan: TablePlan, pipeline_id: int, file_prefix: str) -> None:
+        self._catalog, self._plan = catalog, plan
+        self._pipeline_id, self._file_prefix = pipeline_id, file_prefix
         self.lock = threading.RLock()
-        self.table: IcebergTable | None = None
+        self.table: LakeTable | None = None
 
     @property
     def name(self) -> tuple[str, ...]:
@@ -97,7 +96,7 @@ class Quarantine:
         with self.lock:
             table = self._made()
             setting = f"headrace.{source.table.id}.copied-parts"
-            parts = read_parts(self._properties(table).get(setting, ""))
+            parts = read_parts(table.properties().get(setting, ""))
             if part not in parts:
                 self._add(table, source, found, None, {setting: write_parts(parts | {part})})
 
@@ -109,52 +108,38 @@ class Quarantine:
         with self.lock:
             table, source = self._made(), steps[0].schema
             setting = f"headrace.{source.table.id}.lsn"
-            known = self._properties(table).get(setting)
+            known = table.properties().get(setting)
             since = None if known is None else Lsn.parse(known)
             if since is None or since < end:
                 self._add(table, source, found, since, {setting: str(end)})
 
     def forget(self, table_id: int) -> None:
         """Remove what is known of a source table, because it is copied anew."""
-        with self.lock, java_errors("clean the quarantine table"):
+        with self.lock:
             table = self._found()
             if table is None:
                 return
-            transaction = table.java_table.newTransaction()
-            expressions = self._catalog.java.iceberg.expressions.Expressions
-            # Partitioned by table_id: whole files go.
-            transaction.newDelete().deleteFromRowFilter(expressions.equal("table_id", table_id)).commit()
-            properties = transaction.updateProperties()
-            for suffix in ("copied-parts", "lsn"):
-                properties.remove(f"headrace.{table_id}.{suffix}")
-            properties.commit()
-            transaction.commitTransaction()
+            # Few files have rows of more than one table: whole files go.
+            files = tuple(table.files().live.values())
+            found = find(table.layout, files, pa.table({"table_id": pa.array([table_id], pa.int64())}))
+            forgotten = {f"headrace.{table_id}.{suffix}" for suffix in ("copied-parts", "lsn")}
+            if found or not forgotten.isdisjoint(table.properties()):
+                table.add(delete_found(table.layout, found), dict.fromkeys(forgotten))
 
     def _add(
         self,
-        table: IcebergTable,
+        table: LakeTable,
         source: ReplicatedTableSchema,
         found: Iterable[_Found],
         since: int | None,
-        settings: dict[str, str],
+        settings: dict[str, str | None],
     ) -> None:
-        java, java_table, written = self._catalog.java, table.java_table, []
+        written: list[Written] = []
         try:
             for rows, lost in found:
                 task = _Rejections(table.layout, source.table.id, str(source.table.name), since, lost)
                 written += rows.in_tasks(task)
-            with java_errors("commit to the quarantine table"):
-                transaction = java_table.newTransaction()
-                append = transaction.newAppend()
-                for file in (file for result in written for file in result.data):
-                    append.appendFile(java.content_file(file.json, java_table.specs()))
-                append.commit()
-                properties = transaction.updateProperties()
-                for name, value in settings.items():
-                    properties.set(name, value)
-                properties.commit()
-                transaction.commitTransaction()
-                table.refresh()
+            table.add(Written(data=tuple(file for result in written for file in result.data)), settings)
         except CommitStateUnknown:
             # Perhaps the files are in the table.
             raise
@@ -162,17 +147,13 @@ class Quarantine:
             discard(table.layout, written)
             raise
 
-    def _properties(self, table: IcebergTable) -> dict[str, str]:
-        with java_errors("read the quarantine table"):
-            return self._catalog.java.mapping(table.java_table.properties())
-
-    def _made(self) -> IcebergTable:
+    def _made(self) -> LakeTable:
         if self._found() is None:
             self.table = self._wrapped(self._catalog.create(self._new_table()))
         assert self.table is not None
         return self.table
 
-    def _found(self) -> IcebergTable | None:
+    def _found(self) -> LakeTable | None:
         """The table as it is now; None if there is none. Raises if it is not ours."""
         if self.table is not None:
             try:
@@ -182,17 +163,14 @@ class Quarantine:
         if self.table is None:
             table = self._catalog.load(self._plan.name)
             found = None if table is None else self._wrapped(table)
-            if found is not None and self._properties(found).get(PIPELINE) != str(self._pipeline_id):
-                msg = f"the Iceberg table {'.'.join(self._plan.name)} exists and was not made by this pipeline"
+            if found is not None and found.properties().get(PIPELINE) != str(self._pipeline_id):
+                msg = f"the table {'.'.join(self._plan.name)} exists and was not made by this pipeline"
                 raise DestinationRejected(msg, hint="drop it, or rename it")
             self.table = found
         return self.table
 
-    def _wrapped(self, table: object) -> IcebergTable:
-        java = self._catalog.java
-        with java_errors("read the quarantine table"):
-            layout = self._plan.layout(java, table, self._file_prefix, self._catalog.io_properties)
-        return IcebergTable(java, table, layout, ())
+    def _wrapped(self, table: object) -> LakeTable:
+        return self._catalog.wrapped(table, Wrapping(self._plan, ("table_id",), self._file_prefix, 0))
 
     def _new_table(self) -> NewTable:
         fields = [
@@ -205,7 +183,7 @@ class Quarantine:
             {"type": "struct", "schema-id": 0, "fields": fields},
             {"spec-id": 0, "fields": [by_table]},
             {"order-id": 0, "fields": []},
-            {**TABLE_PROPERTIES, PIPELINE: str(self._pipeline_id)},
+            {**self._plan.defaults, PIPELINE: str(self._pipeline_id)},
         )
 
 

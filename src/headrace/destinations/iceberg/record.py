@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...lsn import Lsn
+from ..copied_parts import read_parts, write_parts
 
-__all__ = ["COPY_AGAIN", "SCHEMA_VERSION", "TABLE_ID", "Record", "read_parts", "write_parts"]
+__all__ = ["COPY_AGAIN", "SCHEMA_VERSION", "TABLE_ID", "Record"]
 
 PIPELINE = "headrace.pipeline-id"
 SOURCE = "headrace.source-table"
@@ -56,22 +57,3 @@ class Record:
     def summary(self) -> dict[str, str]:
         values = {PIPELINE: str(self.pipeline_id), PARTS: write_parts(self.parts)}
         return values if self.lsn is None else values | {LSN: str(self.lsn)}
-
-
-def write_parts(parts: frozenset[int]) -> str:
-    """As ranges, `0-4,7`: a copy may have thousands of parts, finished nearly in order."""
-    runs: list[list[int]] = []
-    for part in sorted(parts):
-        if runs and runs[-1][1] == part - 1:
-            runs[-1][1] = part
-        else:
-            runs.append([part, part])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
-def read_parts(text: str) -> frozenset[int]:
-    parts: set[int] = set()
-    for run in filter(None, text.split(",")):
-        first, _, last = run.partition("-")
-        parts.update(range(int(first), int(last or first) + 1))
-    return frozenset(parts)

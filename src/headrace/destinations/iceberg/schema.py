@@ -10,13 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from ...config.iceberg import JsonAs
-from ...config.table_mode import TableMode
 from ...errors import ConfigError, DestinationRejected
 from ...schema import ReplicatedTableSchema
-from .changelog import changelog_schema
-from .soft_delete import DELETED_FIELDS
 
-__all__ = ["JSON_TYPES", "iceberg_schema", "iceberg_type", "partition_spec", "sort_order", "table_columns"]
+__all__ = ["JSON_TYPES", "iceberg_schema", "iceberg_type", "partition_spec", "sort_order"]
 
 _TRANSFORM = re.compile(r"(?P<name>[a-z]+)\(\s*(?:(?P<number>\d+)\s*,\s*)?(?P<column>.+?)\s*\)")
 _PERIODS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
@@ -35,13 +32,6 @@ _PRIMITIVES: tuple[tuple[Any, str], ...] = (
     (pa.types.is_binary, "binary"),
     (pa.types.is_large_binary, "binary"),
 )
-
-
-def table_columns(rows: pa.Schema, mode: TableMode) -> pa.Schema:
-    """The columns of the Iceberg table, in Arrow's types, for source rows of this schema."""
-    if mode is TableMode.CHANGELOG:
-        return changelog_schema(rows)
-    return pa.schema([*rows, *DELETED_FIELDS]) if mode is TableMode.SOFT_DELETE else rows
 
 
 def iceberg_schema(

@@ -233,6 +233,28 @@ class IcebergTable:
             rewrite.addFile(self._java.content_file(added, specs))
         return rewrite
 
+    def add(self, written: Written, properties: Mapping[str, str | None]) -> None:
+        """Files and properties (None: removed), or nothing; the record stays, as does what is known of the files."""
+        with java_errors(f"commit to table {self.layout.name}"):
+            transaction = self._table.newTransaction()
+            if written.vectors or written.emptied:
+                operation = self._row_delta(transaction, self.files(), written, self._table.specs())
+                operation.commit()
+            elif written.data:
+                append = transaction.newAppend()
+                for file in written.data:
+                    append.appendFile(self._java.content_file(file.json, self._table.specs()))
+                append.commit()
+            update = transaction.updateProperties()
+            for name, value in properties.items():
+                if value is None:
+                    update.remove(name)
+                else:
+                    update.set(name, value)
+            update.commit()
+            transaction.commitTransaction()
+            self._table.refresh()
+
     @property
     def java_table(self) -> Any:
         """For Iceberg's own maintenance."""

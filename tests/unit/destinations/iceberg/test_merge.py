@@ -19,7 +19,7 @@ from folding import Change, change_table, delete, delete_row, insert, transactio
 from headrace.destinations.fold import fold_table
 from headrace.destinations.iceberg import merge as merging
 from headrace.destinations.iceberg.merge import Merge, rewrite_deleted
-from headrace.destinations.iceberg.soft_delete import DELETED, DELETED_AT, DELETED_FIELDS
+from headrace.destinations.soft_delete import DELETED, DELETED_AT, DELETED_FIELDS
 from headrace.errors import DestinationError, RetryPolicy
 from iceberg_files import LocalTable, local_layout
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ....schema import Column
 from .column_record import ColumnRecord
 from .field_types import FieldType, with_ids
 
@@ -55,6 +56,8 @@ class Alteration:
     """Table properties to set, or to remove (None)."""
     order: tuple[str, ...] = ()
     """The first fields, where they have to be moved."""
+    filled: tuple[Column, ...] = ()
+    """New columns of the source of which rows that are there have a value: they are written anew with it."""
 
     @property
     def alters_schema(self) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..changelog import BEFORE, SCHEMA_VERSION
-from ..soft_delete import DELETED_FIELDS
+from ...change_log import BEFORE, SCHEMA_VERSION
+from ...soft_delete import DELETED_FIELDS
 from .alteration import Alteration, CannotAlter, Draft
 from .column_record import COLUMNS, ColumnRecord, RecordedColumn
 from .field_types import id_count
@@ -55,13 +55,15 @@ def altered_table(
         if attnum not in attnums and draft.field(number) is not None:
             draft.delete(number)
     added = {column.attnum for column in wanted if draft.field(ids.get(column.attnum, -1)) is None}
-    return _finished(
+    altered = _finished(
         draft,
         [(column, None if column.attnum in added else ids[column.attnum]) for column in wanted],
         {column.attnum: column.entry_for_old_rows() for column in wanted if column.attnum in added},
         properties,
         may_require=may_require,
     )
+    filled = tuple(column.source for column in wanted if column.attnum in added and column.is_filled)
+    return replace(altered, filled=filled)
 
 
 def replaced_table(

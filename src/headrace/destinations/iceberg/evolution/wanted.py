@@ -31,6 +31,8 @@ class WantedColumn:
     type: FieldType
     """Without ids. Of JSON that is not the key's either text or variant will do, where the column is there already."""
     in_key: bool
+    shows_defaults: bool = True
+    """Whether the table's format can show a value in rows that are older than the column."""
 
     @property
     def attnum(self) -> int:
@@ -63,19 +65,23 @@ class WantedColumn:
         """As a new field that shows, in rows that are there, what the source shows. Raises CannotAlter."""
         if self.source.missing is None:
             return self.entry()
+        if not self.shows_defaults:
+            self._shown()
+            return self.entry()
         value = self._initial()
         return {**self.entry(), "initial-default": value, "write-default": value}
 
+    @property
+    def is_filled(self) -> bool:
+        """Whether rows that are there have to be written anew, with what the source shows in them."""
+        return self.source.missing is not None and not self.shows_defaults
+
     def _initial(self) -> Any:
-        msg = f"column {self.name} has a default that Iceberg cannot show in rows that are there"
+        msg = f"column {self.name} has a default that the table cannot show in rows that are there"
         if not isinstance(self.type, str) or self.type == _VARIANT:
             raise CannotAlter(msg)
-        conversion = conversion_for(self.source.type, self.source.typmod)
-        converted = conversion.from_text(pa.array([self.source.missing], pa.string()))
-        if converted.rejected is not None:
-            raise CannotAlter(msg)
         try:
-            value = converted.values[0].as_py()
+            value = self._shown().as_py()
         except (ValueError, OverflowError):
             # Years that Python's dates have not.
             raise CannotAlter(msg) from None
@@ -83,10 +89,20 @@ class WantedColumn:
             raise CannotAlter(msg)
         return json_value(value)
 
+    def _shown(self) -> pa.Scalar:
+        conversion = conversion_for(self.source.type, self.source.typmod)
+        converted = conversion.from_text(pa.array([self.source.missing], pa.string()))
+        if converted.rejected is not None:
+            msg = f"column {self.name} has a default that no value of its type is"
+            raise CannotAlter(msg)
+        return converted.values[0]
 
-def wanted_columns(source: ReplicatedTableSchema, key: Collection[str], json_as: JsonAs) -> tuple[WantedColumn, ...]:
+
+def wanted_columns(
+    source: ReplicatedTableSchema, key: Collection[str], json_as: JsonAs, *, shows_defaults: bool = True
+) -> tuple[WantedColumn, ...]:
     return tuple(
-        WantedColumn(column, _type(column, json_as, in_key=column.name in key), column.name in key)
+        WantedColumn(column, _type(column, json_as, in_key=column.name in key), column.name in key, shows_defaults)
         for column in source.columns
     )
 

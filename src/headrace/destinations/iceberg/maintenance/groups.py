@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from ....config.iceberg import MaintenanceConfig
+from ..compaction_settings import CompactionSettings
 from ..files import LiveFile
 
 __all__ = ["Group", "choose_groups"]
@@ -16,7 +16,7 @@ Group = tuple[LiveFile, ...]
 _SMALL = 1 / 4
 
 
-def choose_groups(files: Iterable[LiveFile], settings: MaintenanceConfig) -> list[Group]:
+def choose_groups(files: Iterable[LiveFile], settings: CompactionSettings) -> list[Group]:
     """Groups of files of one partition each; no file is in two of them."""
     partitions: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
     for file in files:
@@ -30,7 +30,7 @@ def choose_groups(files: Iterable[LiveFile], settings: MaintenanceConfig) -> lis
     return groups
 
 
-def _small_files(files: Iterable[LiveFile], settings: MaintenanceConfig) -> list[Group]:
+def _small_files(files: Iterable[LiveFile], settings: CompactionSettings) -> list[Group]:
     small = [file for file in files if file.size < settings.target_file_bytes * _SMALL]
     small.sort(key=lambda file: (file.live_records, file.path))
     groups = []
@@ -61,7 +61,7 @@ def _doubling(small: list[LiveFile], target: int) -> Group:
     return tuple(small[:longest])
 
 
-def _mostly_deleted(files: Iterable[LiveFile], settings: MaintenanceConfig) -> list[Group]:
+def _mostly_deleted(files: Iterable[LiveFile], settings: CompactionSettings) -> list[Group]:
     """Files of which enough is deleted, as many together as fill one."""
     groups: list[list[LiveFile]] = []
     size = 0.0

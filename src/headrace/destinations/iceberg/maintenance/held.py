@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from ..table import IcebergTable
-
 __all__ = ["HeldTable", "Stopped"]
 
 
@@ -20,7 +18,7 @@ class HeldTable(Protocol):
     def lock(self) -> AbstractContextManager[Any]: ...
 
     @property
-    def table(self) -> IcebergTable | None:
+    def table(self) -> Any | None:
         """None: not there, or not looked for yet. Used under the lock, but for what never changes of it."""
         ...
 

@@ -7,6 +7,7 @@ import datetime
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 import structlog
 
@@ -19,22 +20,39 @@ from .expiry import expire_snapshots
 from .held import HeldTable, Stopped
 from .orphans import remove_orphans
 
-__all__ = ["Maintenance"]
+__all__ = ["Maintenance", "Schedule", "Upkeep"]
 
-_log = structlog.get_logger("headrace.destinations.iceberg")
+_log = structlog.get_logger("headrace.destinations")
 
 # One call into Java is waited for this long at shutdown; the thread ends with it.
 _STOP_S = 30.0
 _MS = 1_000
 
 
-class Maintenance:
+class Upkeep(Protocol):
+    """What is done to a table, of whichever format."""
+
+    enabled: bool
+    interval_s: float
+    search_interval_s: float
+    """Between two searches for files that nobody names."""
+
+    def version(self, held: HeldTable) -> int | None:
+        """As the stream last saw it: reading that needs no lock and no request."""
+
+    def compact(self, held: HeldTable, going: Callable[[], None]) -> int:
+        """Write files anew; `going` is called often and raises to end it. Returns how many groups of files it was."""
+
+    def expire(self, held: HeldTable) -> object: ...
+
+    def search(self, held: HeldTable) -> object: ...
+
+
+class Schedule:
     """Looks after the tables from `start` to `stop`. Its errors are logged once per table and kind, no more."""
 
-    def __init__(
-        self, catalog: Catalog, settings: MaintenanceConfig, tables: Callable[[], Iterable[HeldTable]]
-    ) -> None:
-        self._catalog, self._settings, self._tables = catalog, settings, tables
+    def __init__(self, upkeep: Upkeep, tables: Callable[[], Iterable[HeldTable]]) -> None:
+        self._upkeep, self._tables = upkeep, tables
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._snapshots: dict[tuple[str, ...], int | None] = {}
@@ -42,8 +60,8 @@ class Maintenance:
         self._reported: set[tuple[tuple[str, ...], str, str]] = set()
 
     def start(self) -> None:
-        if self._settings.enabled:
-            self._thread = threading.Thread(target=self._run, name="headrace-iceberg-maintenance", daemon=True)
+        if self._upkeep.enabled:
+            self._thread = threading.Thread(target=self._run, name="headrace-maintenance", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -66,12 +84,12 @@ class Maintenance:
                     self._look_after(held)
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._settings.interval_s):
+        while not self._stopping.wait(self._upkeep.interval_s):
             with contextlib.suppress(Stopped):
                 self.look()
 
     def _look_after(self, held: HeldTable) -> None:
-        self._snapshots[held.name] = _snapshot(held)
+        self._snapshots[held.name] = self._upkeep.version(held)
         for what, step in self._steps(held):
             if what == "orphans" and not self._is_search_due(held):
                 continue
@@ -87,31 +105,30 @@ class Maintenance:
 
     def _compact(self, held: HeldTable) -> None:
         self._going()
-        compaction = Compaction.of(self._catalog, held, self._settings)
-        groups = 0 if compaction is None else compaction.run(self._going)
+        groups = self._upkeep.compact(held, self._going)
         if groups:
             _log.info("table compacted", table=".".join(held.name), groups=groups)
 
     def _expire(self, held: HeldTable) -> None:
         self._going()
         if held.table is not None:
-            expire_snapshots(self._catalog, held.name, self._settings, int(time.time() * _MS))
+            self._upkeep.expire(held)
 
     def _search(self, held: HeldTable) -> None:
         self._going()
         if held.table is not None:
             # Also when it fails: a search is dear.
             self._searched[held.name] = time.monotonic()
-            remove_orphans(self._catalog, held, self._settings, datetime.datetime.now(datetime.timezone.utc))
+            self._upkeep.search(held)
 
     def _is_due(self, held: HeldTable) -> bool:
         if held.table is None:
             return False
-        return self._is_search_due(held) or self._snapshots.get(held.name) != _snapshot(held)
+        return self._is_search_due(held) or self._snapshots.get(held.name) != self._upkeep.version(held)
 
     def _is_search_due(self, held: HeldTable) -> bool:
         searched = self._searched.get(held.name)
-        return searched is None or time.monotonic() - searched >= self._settings.orphan_interval_s
+        return searched is None or time.monotonic() - searched >= self._upkeep.search_interval_s
 
     def _going(self) -> None:
         if self._stopping.is_set():
@@ -138,11 +155,37 @@ class Maintenance:
         )
 
 
-def _snapshot(held: HeldTable) -> int | None:
-    """As the stream last saw it: reading that needs no lock and no request."""
-    table = held.table
-    if table is None:
-        return None
-    with java_errors(f"look at table {'.'.join(held.name)}"):
-        snapshot = table.java_table.currentSnapshot()
-        return None if snapshot is None else int(snapshot.snapshotId())
+class _IcebergUpkeep:
+    """Implements `Upkeep`."""
+
+    def __init__(self, catalog: Catalog, settings: MaintenanceConfig) -> None:
+        self._catalog, self._settings = catalog, settings
+        self.enabled, self.interval_s = settings.enabled, settings.interval_s
+        self.search_interval_s = settings.orphan_interval_s
+
+    def version(self, held: HeldTable) -> int | None:
+        table = held.table
+        if table is None:
+            return None
+        with java_errors(f"look at table {'.'.join(held.name)}"):
+            snapshot = table.java_table.currentSnapshot()
+            return None if snapshot is None else int(snapshot.snapshotId())
+
+    def compact(self, held: HeldTable, going: Callable[[], None]) -> int:
+        compaction = Compaction.of(self._catalog, held, self._settings)
+        return 0 if compaction is None else compaction.run(going)
+
+    def expire(self, held: HeldTable) -> int:
+        return expire_snapshots(self._catalog, held.name, self._settings, int(time.time() * _MS))
+
+    def search(self, held: HeldTable) -> int:
+        return remove_orphans(self._catalog, held, self._settings, datetime.datetime.now(datetime.timezone.utc))
+
+
+class Maintenance(Schedule):
+    """Of Iceberg tables."""
+
+    def __init__(
+        self, catalog: Catalog, settings: MaintenanceConfig, tables: Callable[[], Iterable[HeldTable]]
+    ) -> None:
+        super().__init__(_IcebergUpkeep(catalog, settings), tables)

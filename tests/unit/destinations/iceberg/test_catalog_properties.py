@@ -1,0 +1,92 @@
+"""From the settings of a catalog to the properties and jars that Iceberg needs for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from headrace.config.iceberg import IcebergConfig
+from headrace.destinations.iceberg.catalog import catalog_packages, catalog_properties
+from headrace.errors import ConfigError
+
+RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
+S3_FILES = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+IMPLEMENTATIONS = {
+    "sqlite": "org.apache.iceberg.jdbc.JdbcCatalog",
+    "rest": "org.apache.iceberg.rest.RESTCatalog",
+    "glue": "org.apache.iceberg.aws.glue.GlueCatalog",
+    "hive": "org.apache.iceberg.hive.HiveCatalog",
+}
+
+
+def _config(warehouse: str, **catalog: Any) -> IcebergConfig:
+    return IcebergConfig.model_validate({"warehouse": warehouse, "catalog": catalog})
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "catalog", "packages", "own"),
+    [
+        ("s3://lake/shop", {"type": "rest", "uri": "http://c"}, (RUNTIME, AWS), {"uri": "http://c", **S3_FILES}),
+        ("/lake", {"type": "rest", "uri": "http://c"}, (RUNTIME,), {"uri": "http://c"}),
+        ("s3a://lake/shop", {"type": "glue"}, (RUNTIME, AWS), S3_FILES),
+        # Glue's client is in AWS's jar, wherever the files are.
+        ("/lake", {"type": "glue"}, (RUNTIME, AWS), {}),
+        ("hdfs://n/lake", {"type": "hive", "uri": "thrift://h:9083"}, (RUNTIME,), {"uri": "thrift://h:9083"}),
+        ("s3://lake", {"type": "hive", "uri": "thrift://h:1"}, (RUNTIME, AWS), {"uri": "thrift://h:1", **S3_FILES}),
+    ],
+)
+def test_servers(warehouse: str, catalog: dict[str, str], packages: tuple[str, ...], own: dict[str, str]) -> None:
+    config = _config(warehouse, **catalog)
+    assert catalog_packages(config) == packages
+    assert catalog_properties(config) == {
+        "catalog-impl": IMPLEMENTATIONS[catalog["type"]],
+        "warehouse": f"file://{warehouse}" if warehouse.startswith("/") else warehouse,
+        "cache-enabled": "false",
+        **own,
+    }
+
+
+@pytest.mark.parametrize("given", [{}, {"uri": "{}/other.db"}, {"uri": "sqlite:///{}/other.db"}])
+def test_a_file(given: dict[str, str], tmp_path: Path) -> None:
+    config = _config(str(tmp_path), **{name: text.format(tmp_path) for name, text in given.items()})
+    assert catalog_packages(config) == (RUNTIME, SQLITE)
+    properties = catalog_properties(config)
+    file, _, options = properties.pop("uri").partition("?")
+    assert file == f"jdbc:sqlite:{tmp_path}/{'other' if given else 'catalog'}.db"
+    # Readers may hold the file; writers take turns.
+    assert {"busy_timeout=60000", "transaction_mode=IMMEDIATE"} <= set(options.split("&"))
+    assert properties == {
+        "catalog-impl": IMPLEMENTATIONS["sqlite"],
+        "warehouse": tmp_path.as_uri(),
+        "cache-enabled": "false",
+        "jdbc.schema-version": "V1",
+    }
+
+
+def test_a_file_beside_files_on_s3(tmp_path: Path) -> None:
+    config = _config("s3://lake", uri=str(tmp_path / "c.db"))
+    assert catalog_packages(config) == (RUNTIME, SQLITE, AWS)
+    assert catalog_properties(config)["io-impl"] == S3_FILES["io-impl"]
+    with pytest.raises(ConfigError, match="the catalog has no place") as raised:
+        catalog_properties(_config("s3://lake"))
+    assert "destination.catalog.uri" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("kind", IMPLEMENTATIONS)
+def test_further_properties_and_secrets_win(kind: str) -> None:
+    given = {"io-impl": "my.own.FileIO", "uri": "mine", "glue.endpoint": "http://g"}
+    config = _config("s3://lake", type=kind, uri="theirs", properties=given, secrets={"token": "hidden"})
+    properties = catalog_properties(config)
+    assert properties == {**properties, **given, "token": "hidden"}
+    assert "hidden" not in repr(config)
+
+
+@pytest.mark.parametrize("kind", ["rest", "hive"])
+def test_a_server_has_an_address(kind: str) -> None:
+    with pytest.raises(ValidationError, match=f"say where the {kind} catalog is"):
+        _config("/lake", type=kind)
