@@ -1,0 +1,116 @@
+"""Maintenance of Delta tables: small files are merged beside the stream, and what nobody names goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delta_tables import delta_settings, read_delta, table_directory
+from headrace.destinations.contract import DestinationContext
+from headrace.destinations.delta import DeltaDestination, maintenance
+from headrace.lsn import Lsn
+from headrace.stores import MemoryStore
+from headrace.testing.example_tables import example_table
+from headrace.testing.local_rows import Deleted, Happening, Inserted, Updated, batch_of, local_rows, transaction
+
+ORDERS = example_table(1, "orders", {"id": "int8", "note": "text"}, ("id",))
+EAGER = {"enabled": False, "small_files": 2, "retention_s": 0}
+
+
+@pytest.fixture
+def destination(tmp_path: Path, spark: Any) -> Iterator[DeltaDestination]:
+    opened = DeltaDestination(delta_settings(tmp_path, maintenance=EAGER))
+    opened.startup(DestinationContext(1, MemoryStore(), spark, (ORDERS,)))
+    yield opened
+    opened.shutdown()
+
+
+def write(destination: DeltaDestination, end: int, *happened: Happening) -> None:
+    destination.write_events(batch_of(transaction(Lsn(end - 10), *happened), end=Lsn(end)))
+
+
+def filled(destination: DeltaDestination, batches: int = 5) -> dict[int, str]:
+    destination.write_table_rows(ORDERS, local_rows(ORDERS, [{"id": n, "note": "first"} for n in range(20)]), 0)
+    rows = dict.fromkeys(range(20), "first")
+    for number in range(1, batches):
+        write(
+            destination,
+            number * 100,
+            *(Updated(ORDERS, {"id": n, "note": f"b{number}"}) for n in range(number, 20, 7)),
+            Inserted(ORDERS, {"id": 100 + number, "note": "new"}),
+        )
+        rows |= dict.fromkeys(range(number, 20, 7), f"b{number}") | {100 + number: "new"}
+    return rows
+
+
+def found(warehouse: Path) -> dict[int, str]:
+    rows = read_delta(warehouse, "public", "orders").to_pylist()
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {row["id"]: row["note"] for row in rows}
+
+
+def data_files(warehouse: Path) -> set[Path]:
+    return set(table_directory(warehouse, "public", "orders").glob("*.parquet"))
+
+
+def test_small_files_are_merged_and_old_ones_removed(destination: DeltaDestination, tmp_path: Path) -> None:
+    rows = filled(destination)
+    assert len(data_files(tmp_path)) == 5
+    destination.maintain(ORDERS.table.name)
+    assert found(tmp_path) == rows
+    assert len(data_files(tmp_path)) == 1
+    assert not list(table_directory(tmp_path, "public", "orders").rglob("deletion_vector*.bin"))
+    write(destination, 900, Deleted(ORDERS, {"id": 101}), Updated(ORDERS, {"id": 1, "note": "last"}))
+    del rows[101]
+    assert found(tmp_path) == rows | {1: "last"}
+    assert destination.applied_lsn(ORDERS) == Lsn(900)
+
+
+def test_what_the_stream_deletes_meanwhile_stays_deleted(
+    destination: DeltaDestination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file that is merged rows go, and of another all of them: the new file has neither."""
+    rows = filled(destination)
+    write_data: Callable[..., Any] = maintenance.write_data
+
+    def meanwhile(*given: Any) -> Any:
+        written = write_data(*given)
+        monkeypatch.undo()
+        write(
+            destination,
+            900,
+            *(Deleted(ORDERS, {"id": n}) for n in (0, 5, 101, 102)),
+            *(Updated(ORDERS, {"id": n, "note": "late"}) for n in (1, 2, 9, 16)),
+        )
+        return written
+
+    monkeypatch.setattr(maintenance, "write_data", meanwhile)
+    destination.maintain(ORDERS.table.name)
+    late = {n: note for n, note in rows.items() if n not in (0, 5, 101, 102)} | dict.fromkeys((1, 2, 9, 16), "late")
+    assert found(tmp_path) == late
+    # The merged file, and that of the batch which came meanwhile.
+    assert len(data_files(tmp_path)) == 2
+
+
+def test_what_an_earlier_run_left_is_removed(destination: DeltaDestination, tmp_path: Path, spark: Any) -> None:
+    rows = filled(destination, 2)
+    place = table_directory(tmp_path, "public", "orders")
+    (place / "headrace-1-0123456789ab-lost.parquet").write_bytes(b"PAR1")
+    (place / "headrace-1-0123456789ab").mkdir()
+    (place / "headrace-1-0123456789ab/deletion_vector_lost.bin").write_bytes(b"\x01")
+    (place / "headrace-2-0123456789ab-other.parquet").write_bytes(b"PAR1")
+    destination.shutdown()
+    # Two days: nothing but what earlier runs left goes.
+    again = DeltaDestination(delta_settings(tmp_path))
+    again.startup(DestinationContext(1, MemoryStore(), spark, (ORDERS,)))
+    assert again.applied_lsn(ORDERS) == Lsn(100)
+    again.maintain(ORDERS.table.name)
+    again.shutdown()
+    assert found(tmp_path) == rows
+    assert [path.name for path in place.glob("headrace-1-0123456789ab*/*")] == []
+    assert [path.name for path in place.glob("headrace-1-0123456789ab-*")] == []
+    assert (place / "headrace-2-0123456789ab-other.parquet").exists()
+    assert len(list(place.glob("headrace-1-*.parquet"))) > 1
