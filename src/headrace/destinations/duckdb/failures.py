@@ -1,0 +1,108 @@
+"""What DuckDB raises, as errors of Headrace. Messages that may quote a value are left out, secrets are taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import duckdb
+
+from ...errors import (
+    DestinationConflict,
+    DestinationConnectionFailed,
+    DestinationError,
+    DestinationRejected,
+    HeadraceError,
+    SparkError,
+)
+from ...schema import ReplicatedTableSchema
+from ..translated import translated
+
+__all__ = ["blamed", "failure", "is_broken", "is_locked"]
+
+_LOCKED = "Could not set lock"
+# These speak of names, files and hosts. All others may quote what was in a row.
+_TELLING = (
+    duckdb.IOException,
+    duckdb.CatalogException,
+    duckdb.BinderException,
+    duckdb.TransactionException,
+    duckdb.PermissionException,
+    duckdb.ConnectionException,
+    duckdb.OutOfMemoryException,
+    duckdb.FatalException,
+)
+# Not one table's fault: another would meet the same.
+_OF_ALL = (
+    duckdb.IOException,
+    duckdb.TransactionException,
+    duckdb.ConnectionException,
+    duckdb.OutOfMemoryException,
+    duckdb.FatalException,
+    duckdb.InternalException,
+    duckdb.InterruptException,
+    SparkError,
+)
+
+
+def is_locked(error: duckdb.Error) -> bool:
+    """Whether another process has the file."""
+    return isinstance(error, duckdb.IOException) and _LOCKED in str(error)
+
+
+def is_broken(error: BaseException) -> bool:
+    """Whether the connection is of no use any more."""
+    return isinstance(error, duckdb.FatalException | duckdb.ConnectionException | duckdb.InternalException)
+
+
+def failure(error: duckdb.Error, doing: str, secrets: Collection[str] = ()) -> DestinationError:
+    """The error of Headrace for one of DuckDB's, met while `doing`."""
+    detail = type(error).__name__
+    if isinstance(error, _TELLING):
+        detail = f"{detail}: {_without(str(error), secrets)}"
+    message = f"DuckDB failed to {doing}"
+    if is_locked(error):
+        hint = "close it there (the detail has the process); one process at a time may have the file open to write"
+        return DestinationConflict(f"another process has the database open, to {doing}", detail=detail, hint=hint)
+    if isinstance(error, duckdb.TransactionException):
+        return DestinationConflict(message, detail=detail)
+    if isinstance(error, duckdb.OutOfMemoryException):
+        hint = "raise destination.engine.memory_limit, or lower batch.max_bytes"
+        return DestinationError(message, detail=detail, hint=hint)
+    if isinstance(error, duckdb.HTTPException) or is_broken(error):
+        return DestinationConnectionFailed(message, detail=detail)
+    if isinstance(error, duckdb.CatalogException | duckdb.BinderException):
+        return DestinationRejected(message, detail=detail)
+    return DestinationError(message, detail=detail)
+
+
+@contextmanager
+def blamed(source: ReplicatedTableSchema, secrets: Collection[str] = ()) -> Iterator[None]:
+    """What fails inside, and is this table's own fault, says so: the others go on without it."""
+    try:
+        yield
+    except _OF_ALL:
+        raise
+    except duckdb.Error as error:
+        found = failure(error, f"write table {source.table.name}", secrets)
+        if isinstance(error, duckdb.CatalogException | duckdb.BinderException):
+            found.hint = (
+                "somebody else dropped or altered the table, or a column of it; copy it again: headrace resync "
+                f"PIPELINE.YAML {source.table.name}"
+            )
+        found.table_id = source.table.id
+        raise found from None
+    except HeadraceError as error:
+        # Whatever kind of error it is: the pipeline asks every one for it.
+        error.table_id = source.table.id  # type: ignore[attr-defined]
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the other tables
+        found = translated(error, f"the changes of table {source.table.name} could not be read")
+        found.table_id = source.table.id
+        raise found from None
+
+
+def _without(text: str, secrets: Collection[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    return " ".join(text.split())

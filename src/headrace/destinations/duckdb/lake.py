@@ -1,0 +1,101 @@
+"""Where a DuckLake is: its catalog in a file or in Postgres, its data in a directory or an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from ...config.duckdb import DuckLakeCatalogType, DuckLakeConfig
+from ...errors import ConfigError
+from .extensions import load_extension
+from .places import connection_with, literal
+
+__all__ = ["Lake"]
+
+_SCANNERS = {DuckLakeCatalogType.SQLITE: "sqlite_scanner", DuckLakeCatalogType.POSTGRES: "postgres_scanner"}
+_BUSY_TIMEOUT_MS = 30_000
+"""How long SQLite waits for another writer of the catalog, of another pipeline say."""
+_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gcs", "gcs": "gcs", "r2": "r2"}
+
+
+class Lake:
+    """In SQL it is `lake`, and so it is in the catalog's own names."""
+
+    kind = "ducklake"
+    name = "lake"
+
+    def __init__(self, settings: DuckLakeConfig) -> None:
+        self._settings = settings
+        where = "Postgres" if settings.catalog.type is DuckLakeCatalogType.POSTGRES else settings.catalog.uri
+        self.text = f"the lake with its catalog in {where}"
+        hidden = [secret.get_secret_value() for secret in settings.secrets.values()]
+        if settings.catalog.password is not None:
+            hidden.append(settings.catalog.password.get_secret_value())
+        # Also as they are written within statements and connection strings.
+        plain = [secret for secret in hidden if secret]
+        self.secrets: Sequence[str] = [*(form(secret) for secret in plain for form in (literal, _libpq)), *plain]
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        settings = self._settings
+        # The extensions are files of installed packages, like all code that runs here. To check their signatures would
+        # take DuckDB a quarter of a second each.
+        connection = connection_with(settings.engine, settings={"allow_unsigned_extensions": "true"})
+        try:
+            load_extension(connection, "ducklake")
+            if settings.catalog.type in _SCANNERS:
+                load_extension(connection, _SCANNERS[settings.catalog.type])
+            self._reach_storage(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
+        connection.execute(f"ATTACH {literal(self._catalog())} AS {self.name} ({', '.join(self._options())})")
+
+    def _catalog(self) -> str:
+        catalog = self._settings.catalog
+        if catalog.type is DuckLakeCatalogType.POSTGRES:
+            password = "" if catalog.password is None else f" password={_libpq(catalog.password.get_secret_value())}"
+            return f"ducklake:postgres:{catalog.uri}{password}"
+        Path(catalog.uri).absolute().parent.mkdir(parents=True, exist_ok=True)
+        kind = "sqlite:" if catalog.type is DuckLakeCatalogType.SQLITE else ""
+        return f"ducklake:{kind}{catalog.uri}"
+
+    def _options(self) -> list[str]:
+        settings = self._settings
+        data_path = settings.data_path if "://" in settings.data_path else str(Path(settings.data_path).absolute())
+        options = [
+            f"DATA_PATH {literal(data_path.rstrip('/') + '/')}",
+            f"DATA_INLINING_ROW_LIMIT {settings.data_inlining_row_limit}",
+        ]
+        if settings.catalog.type is DuckLakeCatalogType.SQLITE:
+            # So that readers and the writer do not keep each other out.
+            options += ["META_JOURNAL_MODE 'WAL'", f"META_BUSY_TIMEOUT {_BUSY_TIMEOUT_MS}"]
+        if settings.catalog.metadata_schema is not None:
+            options.append(f"METADATA_SCHEMA {literal(settings.catalog.metadata_schema)}")
+        return options
+
+    def _reach_storage(self, connection: duckdb.DuckDBPyConnection) -> None:
+        settings = self._settings
+        scheme, separator, _ = settings.data_path.partition("://")
+        if not separator or scheme == "file":
+            return
+        if scheme not in _STORES:
+            msg = f"the data path's storage {scheme} is not one that DuckLake is used with here"
+            raise ConfigError(msg, hint=f"set destination.data_path to a directory, or to one of {', '.join(_STORES)}")
+        load_extension(connection, "httpfs")
+        given = {**settings.storage, **{name: secret.get_secret_value() for name, secret in settings.secrets.items()}}
+        for name in given:
+            if not name.isidentifier():
+                msg = f"destination.storage has a parameter {name!r}, which is no name"
+                raise ConfigError(msg)
+        parameters = [f"TYPE {_STORES[scheme]}", *(f"{name} {literal(value)}" for name, value in given.items())]
+        connection.execute(f"CREATE SECRET headrace_storage ({', '.join(parameters)})")
+
+
+def _libpq(value: str) -> str:
+    """A value of a connection string."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

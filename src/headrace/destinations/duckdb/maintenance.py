@@ -1,0 +1,58 @@
+"""Keeping a lake quick to read, beside the stream: inlined rows to files, small files to large ones, old ones gone."""
+
+from __future__ import annotations
+
+import threading
+
+import structlog
+
+from ...config.duckdb import DuckLakeMaintenanceConfig
+from ...errors import DestinationError
+from .database import Database
+from .places import literal
+
+__all__ = ["Maintenance"]
+
+_log = structlog.get_logger("headrace.destinations.ducklake")
+
+
+class Maintenance:
+    """A thread that does a round now and then. Batches wait for one statement of it at most."""
+
+    def __init__(self, database: Database, settings: DuckLakeMaintenanceConfig) -> None:
+        self._database, self._settings = database, settings
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="ducklake-maintenance", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def maintain(self) -> None:
+        """One round, now."""
+        lake = literal(self._database.place.name)
+        expired = f"now() - to_milliseconds({round(self._settings.snapshot_age_s * 1000)})"
+        old = f"now() - to_milliseconds({round(self._settings.file_age_s * 1000)})"
+        ratio = self._settings.deleted_ratio
+        for statement in (
+            f"CALL ducklake_flush_inlined_data({lake})",
+            f"CALL ducklake_rewrite_data_files({lake}, delete_threshold => {ratio})",
+            f"CALL ducklake_merge_adjacent_files({lake})",
+            f"CALL ducklake_expire_snapshots({lake}, older_than => {expired})",
+            f"CALL ducklake_cleanup_old_files({lake}, older_than => {old})",
+            f"CALL ducklake_delete_orphaned_files({lake}, older_than => {old})",
+        ):
+            with self._database.look("maintain the lake") as session:
+                session.run(statement)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._settings.interval_s):
+            try:
+                self.maintain()
+            except DestinationError as error:
+                _log.warning("maintenance failed; trying again later", error=str(error), hint=error.hint)

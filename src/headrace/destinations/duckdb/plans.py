@@ -1,0 +1,85 @@
+"""What is decided about the pipeline's tables by its settings: names and modes, through renames."""
+
+from __future__ import annotations
+
+import threading
+
+from ...config.table_destination import OnTableRename, TableDestinationConfig
+from ...errors import ConfigError
+from ...schema import OWN_SCHEMA, ReplicatedTableSchema, TableName
+from ..contract import DestinationContext
+from ..names import destination_names
+from ..table_plans import PlannedTable, check_columns, plan_tables
+
+__all__ = ["TablePlans", "check_table"]
+
+_PARTS = 2
+
+
+class TablePlans:
+    """By the OID of the source. Calls come from many threads."""
+
+    def __init__(self, settings: TableDestinationConfig, context: DestinationContext) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        former = {
+            table_id: [metadata.destination_table_id]
+            for table_id, metadata in context.store.get_all_destination_metadata().items()
+        }
+        self._formerly = {schema.table.name: former.get(schema.table.id, []) for schema in context.tables}
+        plans = plan_tables(settings, [schema.table.name for schema in context.tables], self._formerly)
+        for schema in context.tables:
+            _checked(plans[schema.table.name], schema.table.name)
+            check_table(schema, plans[schema.table.name])
+        self._sources = {schema.table.id: schema.table.name for schema in context.tables}
+        self._plans = {schema.table.id: plans[schema.table.name] for schema in context.tables}
+
+    def of(self, schema: ReplicatedTableSchema) -> PlannedTable:
+        """Raises ConfigError if its name is another table's."""
+        table_id, name = schema.table.id, schema.table.name
+        with self._lock:
+            if table_id not in self._plans:
+                plans = plan_tables(self._settings, {*self._sources.values(), name}, self._formerly)
+                self._plans[table_id] = _checked(plans[name], name)
+                self._sources[table_id] = name
+            return self._plans[table_id]
+
+    def name(self, schema: ReplicatedTableSchema, now: tuple[str, str] | None) -> tuple[str, str]:
+        """What the table is to be called; `now` is what it is called, if it is there."""
+        plan, source = self.of(schema), schema.table.name
+        with self._lock:
+            before = self._sources[schema.table.id]
+            if before != source:
+                self._formerly[source] = [*self._formerly.pop(before, ()), str(before)]
+                self._sources[schema.table.id] = source
+        if plan.config is not None and plan.config.name is not None:
+            return plan.name[0], plan.name[1]
+        settings = self._settings
+        if now is not None and settings.on_table_rename is OnTableRename.KEEP:
+            return now
+        namespace, table = destination_names([source], settings.namespace, settings.table_name, {})[source]
+        return namespace, table
+
+    def forget(self, schema: ReplicatedTableSchema) -> None:
+        with self._lock:
+            self._plans.pop(schema.table.id, None)
+            self._formerly.pop(self._sources.pop(schema.table.id, schema.table.name), None)
+
+
+def _checked(plan: PlannedTable, source: TableName) -> PlannedTable:
+    text = ".".join(plan.name)
+    if len(plan.name) != _PARTS:
+        msg = f"table {source} would be called {text}, and DuckDB has names of two parts: schema and table"
+        raise ConfigError(msg, hint=f'set destination.namespace, or destination.tables."{source}".name, to one schema')
+    if plan.name[0].casefold() == OWN_SCHEMA:
+        msg = f"table {source} would be in the schema {OWN_SCHEMA}, which Headrace keeps for its own tables"
+        raise ConfigError(msg, hint="set destination.namespace to another schema")
+    return plan
+
+
+def check_table(source: ReplicatedTableSchema, plan: PlannedTable) -> None:
+    """Raise ConfigError for columns that no table of DuckDB can have."""
+    check_columns(source, plan.mode)
+    if not source.columns:
+        msg = f"table {source.table.name} has no columns, and DuckDB has no such tables"
+        raise ConfigError(msg, hint="leave the table out of the publication")

@@ -1,0 +1,115 @@
+"""Rows on their way from tasks to DuckDB: few are handed over in memory, many by a file that both can reach."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+
+from ..rows import Rows
+
+__all__ = ["Staged", "Staging", "all_rows"]
+
+_IN_MEMORY_BYTES = 4 << 20
+"""What a task's result may hold: it travels through Spark's driver."""
+
+_Each = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Staged:
+    """The rows of one task: here, or in a file of Arrow's stream format."""
+
+    table: pa.Table | None
+    path: str | None
+    rows: int
+
+    def reader(self) -> pa.RecordBatchReader:
+        """A batch at a time, however many there are."""
+        if self.table is not None:
+            return self.table.to_reader()
+        return pa.ipc.open_stream(pa.memory_map(self.path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Puts rows down, in a task."""
+
+    directory: str
+    schema: pa.Schema
+    each: _Each | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        held: list[pa.RecordBatch] = []
+        size = 0
+        rows = batches if self.each is None else map(self.each, batches)
+        for batch in rows:
+            held.append(batch)
+            size += batch.nbytes
+            if size > _IN_MEMORY_BYTES:
+                return self._to_file(held, rows)
+        table = pa.Table.from_batches(held, self.schema)
+        return Staged(table, None, len(table))
+
+    def _to_file(self, held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Staged:
+        # A name of its own: a task may run twice at once.
+        path = Path(self.directory) / f"{uuid.uuid4().hex}.arrow"
+        count = 0
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, self.schema, options=options) as writer:
+            while held:
+                count += held[0].num_rows
+                writer.write_batch(held.pop(0))
+            for batch in rest:
+                count += batch.num_rows
+                writer.write_batch(batch)
+        return Staged(None, str(path), count)
+
+
+def all_rows(staged: Sequence[Staged]) -> pa.RecordBatchReader | None:
+    """The rows of all tasks, a batch at a time; None: there are none."""
+    some = [one for one in staged if one.rows]
+    if not some:
+        return None
+    first = some[0].reader()
+    rest = (batch for one in some[1:] for batch in one.reader())
+    return pa.RecordBatchReader.from_batches(first.schema, chain(first, rest))
+
+
+class Staging:
+    """A directory for the files of one run. Those of a run that was killed go when the next one begins."""
+
+    def __init__(self, root: str | None, pipeline_id: int, *, shared: bool) -> None:
+        """`shared`: whether tasks reach it. If they do not, rows are read here."""
+        self._shared = shared
+        above = Path(root) if root is not None else Path(tempfile.gettempdir())
+        self._prefix = f"headrace-staging-{pipeline_id}-"
+        self._above, self._own = above, above / f"{self._prefix}{uuid.uuid4().hex[:12]}"
+
+    def open(self) -> None:
+        self._above.mkdir(parents=True, exist_ok=True)
+        self._clear()
+        self._own.mkdir(mode=0o700)
+
+    def close(self) -> None:
+        shutil.rmtree(self._own, ignore_errors=True)
+
+    def put(self, rows: Rows, schema: pa.Schema, each: _Each | None = None) -> list[Staged]:
+        """All rows; `each` makes of a batch one with `schema`."""
+        stage = _Stage(str(self._own), schema, each)
+        return rows.in_tasks(stage) if self._shared else [stage(rows.batches())]
+
+    def discard(self, staged: Sequence[Staged]) -> None:
+        for one in staged:
+            if one.path is not None:
+                Path(one.path).unlink(missing_ok=True)
+
+    def _clear(self) -> None:
+        for left in self._above.glob(f"{self._prefix}*"):
+            shutil.rmtree(left, ignore_errors=True)
