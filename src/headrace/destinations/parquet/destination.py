@@ -1,0 +1,224 @@
+"""A change log in Parquet files: tasks write them, and a manifest per commit says which of them count.
+
+Nothing that is written counts until the manifest is there, which is written last and at once: by a rename where there
+are directories, by one upload in an object store. A manifest's name tells its place and what it brings, so that a
+restart lists names and opens nothing. Files of attempts that came to nothing are named by none, and removed at the next
+start.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from ...config.parquet import ParquetConfig
+from ...errors import ConfigError
+from ...events import Relation, Truncate
+from ...lsn import INVALID_LSN, Lsn
+from ...schema import ReplicatedTableSchema
+from ..batch import Changes, EventBatch, TableBatch
+from ..contract import DestinationContext, Durability
+from ..rows import Rows
+from .data_files import FileWriter, RowKind
+from .layout import OWNER, ManifestKind, new_directory, table_id_of
+from .manifest import FORMAT, DataFile, Manifest, StoredRows, StoredStep, to_json
+from .storage import Storage
+from .table_log import TableLog, leftovers, read_log
+
+__all__ = ["ParquetDestination"]
+
+
+class ParquetDestination:
+    """Keeps every change. Its tables have no mode: to see current rows, replay the log elsewhere."""
+
+    name = "parquet"
+    whole_batches = False
+
+    def __init__(self, settings: ParquetConfig) -> None:
+        self._settings = settings
+        self._storage = Storage(settings.location, dict(settings.storage_options))
+        self._pipeline_id = 0
+        self._lock = threading.Lock()
+        self._directories: dict[int, str] = {}
+        self._logs: dict[int, TableLog] = {}
+
+    def startup(self, context: DestinationContext) -> None:
+        """Raises ConfigError if the location is another pipeline's."""
+        self._pipeline_id = context.pipeline_id
+        _claim(self._storage, context.pipeline_id)
+        for directory in self._storage.directories():
+            table_id = table_id_of(directory)
+            if table_id is not None:
+                self._directories[table_id] = directory
+                self._storage.delete(leftovers(self._storage, directory))
+
+    def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
+        return self._log(schema).applied
+
+    def copied_parts(self, schema: ReplicatedTableSchema) -> frozenset[int] | None:
+        return self._log(schema).parts
+
+    def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
+        """Begin another generation. Readers have the one before until the new copy's first rows are there."""
+        log = self._log(schema)
+        if not log.empty:
+            self._publish(log, Manifest(log.named(_token(), ManifestKind.BEGIN), schema, self._pipeline_id, _now()))
+
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        """Remove the table's files, and say that it is gone."""
+        log = self._log(schema)
+        if log.sequence == 0:
+            return
+        name = log.named(_token(), ManifestKind.GONE)
+        self._publish(log, Manifest(name, schema, self._pipeline_id, _now()))
+        kept = log.path(name)
+        self._storage.delete([path for path in self._storage.files(log.directory) if path != kept])
+
+    def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
+        log = self._log(schema)
+        if part in log.parts:
+            return Durability.DURABLE
+        attempt = _token()
+        with self._discarded(log, attempt):
+            stored = self._stored(log, attempt, schema, rows, "copy")
+        count = len(stored.files) + len(stored.rejected)
+        name = log.named(attempt, ManifestKind.COPY, part, count)
+        self._publish(log, Manifest(name, schema, self._pipeline_id, _now(), INVALID_LSN, (stored,)))
+        return Durability.DURABLE
+
+    def follows(self, relation: Relation) -> bool:
+        """A log that goes on without saying what existing rows have become could not be replayed."""
+        return not relation.rewritten
+
+    def write_events(self, batch: EventBatch) -> Durability:
+        for part in batch.tables:
+            self._write_changes(part, batch.end)
+        return Durability.DURABLE
+
+    def flush(self) -> None:
+        pass
+
+    def shutdown(self) -> None:
+        pass
+
+    def _write_changes(self, part: TableBatch, end: Lsn) -> None:
+        log = self._log(part.schema)
+        applied = log.applied or INVALID_LSN
+        if end <= applied or not part.steps:
+            return
+        attempt = _token()
+        with self._discarded(log, attempt):
+            steps = tuple(self._steps(part, log, attempt))
+        rows = [step for step in steps if isinstance(step, StoredRows)]
+        count = sum(len(step.files) + len(step.rejected) for step in rows)
+        name = log.named(attempt, ManifestKind.CHANGES, int(end), count)
+        start = max(part.start, applied)
+        self._publish(log, Manifest(name, _last_schema(part), self._pipeline_id, _now(), start, steps))
+
+    def _steps(self, part: TableBatch, log: TableLog, attempt: str) -> Iterator[StoredStep]:
+        """Those behind what is in the log already."""
+        for step in part.steps:
+            if isinstance(step, Changes):
+                stored = self._stored(log, attempt, step.schema, step.rows, "changes")
+                if stored.files:
+                    yield stored
+            elif log.applied is None or step.commit_lsn >= log.applied:
+                # A statement that emptied several tables is told in each of their logs.
+                yield replace(step, schemas=_own(step, part)) if isinstance(step, Truncate) else step
+
+    def _stored(
+        self, log: TableLog, attempt: str, schema: ReplicatedTableSchema, rows: Rows, kind: RowKind
+    ) -> StoredRows:
+        files = self._written(log, attempt, rows, kind)
+        # Known at no cost now that the rows were read.
+        rejected = rows.rejected()
+        found = [] if rejected is None else self._written(log, attempt, rejected, "rejected")
+        return StoredRows(schema, tuple(files), tuple(found))
+
+    def _written(self, log: TableLog, attempt: str, rows: Rows, kind: RowKind) -> list[DataFile]:
+        write = FileWriter(
+            self._storage,
+            log.data,
+            _file_prefix(log, attempt),
+            kind,
+            self._settings.compression.value,
+            self._settings.target_file_bytes,
+            int(log.applied or INVALID_LSN),
+        )
+        return [file for files in rows.in_tasks(write) for file in files]
+
+    def _log(self, schema: ReplicatedTableSchema) -> TableLog:
+        table_id = schema.table.id
+        with self._lock:
+            if table_id in self._logs:
+                return self._logs[table_id]
+            directory = self._directories.setdefault(table_id, new_directory(schema.table))
+        log = read_log(self._storage, directory)
+        with self._lock:
+            return self._logs.setdefault(table_id, log)
+
+    def _publish(self, log: TableLog, manifest: Manifest) -> None:
+        """From here on it counts. If the answer is lost, the names tell next time whether it does."""
+        table_id = manifest.schema.table.id
+        with self._lock:
+            self._logs.pop(table_id, None)
+        self._commit(log.path(manifest.name), to_json(manifest))
+        with self._lock:
+            self._logs[table_id] = log.after(manifest.name)
+
+    def _commit(self, path: str, content: bytes) -> None:
+        self._storage.publish(path, content)
+
+    @contextmanager
+    def _discarded(self, log: TableLog, attempt: str) -> Iterator[None]:
+        """Within it, what an attempt has written is removed if it fails; a crash leaves that to the next start."""
+        try:
+            yield
+        except BaseException:
+            prefix = f"{_file_prefix(log, attempt)}-"
+            files = self._storage.files(log.data)
+            self._storage.delete([path for path in files if path.rpartition("/")[2].startswith(prefix)])
+            raise
+
+
+def _claim(storage: Storage, pipeline_id: int) -> None:
+    known = storage.read(OWNER)
+    if known is None:
+        content = {"format": FORMAT, "pipeline_id": pipeline_id, "contents": "a change log of headrace"}
+        storage.publish(OWNER, json.dumps(content).encode())
+        return
+    owner = json.loads(known)["pipeline_id"]
+    if owner != pipeline_id:
+        msg = f"the location {storage.root.partition('?')[0]} belongs to pipeline {owner}"
+        raise ConfigError(msg, hint="give each pipeline a location of its own")
+
+
+def _file_prefix(log: TableLog, attempt: str) -> str:
+    return f"{log.sequence + 1:010d}-{attempt}"
+
+
+def _own(truncate: Truncate, part: TableBatch) -> tuple[ReplicatedTableSchema, ...]:
+    return tuple(schema for schema in truncate.schemas if schema.table.id == part.schema.table.id)
+
+
+def _last_schema(part: TableBatch) -> ReplicatedTableSchema:
+    """What the table looks like behind the last step."""
+    for step in reversed(part.steps):
+        if isinstance(step, Relation):
+            return step.new
+        if isinstance(step, Changes):
+            return step.schema
+    return part.schema
+
+
+def _token() -> str:
+    return secrets.token_hex(6)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat()

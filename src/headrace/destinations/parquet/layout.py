@@ -1,0 +1,95 @@
+"""Names and places of a log's files. What a restart has to know stands in names: no file is opened for it.
+
+headrace.json                                            whose log this is
+public.orders.16384/                                     a table; its OID is what counts
+    manifests/000001-0000000007-9f2c…-changes-….json     generation, sequence, attempt, what it is, how many files
+    generation=1/copy/0000000001-….parquet               rows of the initial copy
+    generation=1/changes/commit_date=2026-11-16/….parquet
+    generation=1/rejected/….parquet                      values that no type holds
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from ...lsn import Lsn
+from ...schema import TableSchema
+
+__all__ = ["OWNER", "ManifestKind", "ManifestName", "attempt_of", "content_generation", "new_directory", "table_id_of"]
+
+OWNER = "headrace.json"
+_SHOWN = 60
+"""Characters of a name that are shown: that of a directory may have 255."""
+_NAME = re.compile(r"(\d{6,})-(\d{10,})-([0-9a-f]+)-([a-z]+)-(\d+)-(\d+)\.json")
+_FILE = re.compile(r"(\d{10,})-([0-9a-f]+)-[0-9a-f]+\.parquet")
+
+
+class ManifestKind(str, Enum):
+    """What a manifest tells."""
+
+    BEGIN = "begin"
+    """The table is copied anew. What stands before it counts until the new copy's first rows are there."""
+    COPY = "copy"
+    CHANGES = "changes"
+    GONE = "gone"
+    """The table has left the publication."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ManifestName:
+    """In the order of what happened to a table."""
+
+    generation: int
+    sequence: int
+    attempt: str
+    kind: ManifestKind
+    value: int = 0
+    """The part of a copy, or where a batch of changes ends."""
+    files: int = 0
+
+    def __str__(self) -> str:
+        numbers = f"{self.generation:06d}-{self.sequence:010d}-{self.attempt}"
+        return f"{numbers}-{self.kind.value}-{self.value}-{self.files}.json"
+
+    @classmethod
+    def parse(cls, name: str) -> ManifestName | None:
+        """None: the file is none."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        generation, sequence, attempt, kind, value, files = match.groups()
+        return cls(int(generation), int(sequence), attempt, ManifestKind(kind), int(value), int(files))
+
+    @property
+    def end(self) -> Lsn:
+        return Lsn(self.value)
+
+
+def new_directory(table: TableSchema) -> str:
+    """The directory of a table: it can be read, and stays when the table is renamed."""
+    readable = [re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_SHOWN] for name in (table.name.schema, table.name.name)]
+    return f"{'.'.join(readable)}.{table.id}"
+
+
+def table_id_of(directory: str) -> int | None:
+    """Whose directory it is; None: it is no table's."""
+    number = directory.rpartition(".")[2]
+    return int(number) if directory.count(".") == 2 and number.isdigit() else None
+
+
+def attempt_of(path: str) -> tuple[int, str] | None:
+    """The sequence and attempt that wrote a data file."""
+    match = _FILE.fullmatch(path.rpartition("/")[2])
+    return None if match is None else (int(match[1]), match[2])
+
+
+def content_generation(names: Iterable[ManifestName]) -> int | None:
+    """The generation that readers are to take: the newest with rows; None: the table is not there."""
+    known = sorted(names)
+    if not known or known[-1].kind is ManifestKind.GONE:
+        return None
+    told = [name.generation for name in known if name.kind in (ManifestKind.COPY, ManifestKind.CHANGES)]
+    return max(told, default=None)

@@ -1,0 +1,155 @@
+"""What a commit holds, as JSON: files, truncates and schema changes in order, with LSNs. It is published last."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Union
+
+from ...errors import DestinationError, RetryPolicy
+from ...events import Relation, Truncate, TruncateOptions
+from ...lsn import INVALID_LSN, Lsn
+from ...schema import ReplicatedTableSchema
+from ...stores.encoding import decode_schema, encode_schema
+from .layout import ManifestName
+
+__all__ = ["FORMAT", "DataFile", "Manifest", "StoredRows", "StoredStep", "from_json", "to_json"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file, its path from the location on. Of changes it has the bounds, in commit order."""
+
+    path: str
+    rows: int
+    bytes: int
+    first: tuple[int, int] | None = None
+    """Commit LSN and ordinal of the first change."""
+    last: tuple[int, int] | None = None
+    commit_times: tuple[str, str] | None = None
+    """The earliest and the latest, as ISO texts in UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows of one schema version, of a copy or of changes, in order."""
+
+    schema: ReplicatedTableSchema
+    files: tuple[DataFile, ...]
+    rejected: tuple[DataFile, ...] = ()
+
+
+# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
+StoredStep = Union[StoredRows, Relation, Truncate]  # noqa: UP007
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One commit of one table."""
+
+    name: ManifestName
+    schema: ReplicatedTableSchema
+    """The table as it is behind the last step."""
+    pipeline_id: int
+    written_at: str
+    start: Lsn = INVALID_LSN
+    """Of changes: the batch has all from here on, before its end."""
+    steps: tuple[StoredStep, ...] = field(default=())
+
+
+def to_json(manifest: Manifest) -> bytes:
+    schemas: list[ReplicatedTableSchema] = []
+    files: list[dict[str, Any]] = []
+    steps = [_step(step, schemas, files) for step in manifest.steps]
+    last = _number(manifest.schema, schemas)
+    name, table = manifest.name, manifest.schema.table
+    value = {
+        "format": FORMAT,
+        "pipeline_id": manifest.pipeline_id,
+        "table": str(table.name),
+        "table_id": table.id,
+        "generation": name.generation,
+        "sequence": name.sequence,
+        "kind": name.kind.value,
+        "value": name.value,
+        "start": str(manifest.start),
+        "end": str(name.end),
+        "written_at": manifest.written_at,
+        "files": files,
+        "steps": steps,
+        "schema": last,
+        "schemas": [json.loads(encode_schema(schema)) for schema in schemas],
+    }
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def from_json(name: ManifestName, content: bytes) -> Manifest:
+    """Raises DestinationError for what is none, or of a later format."""
+    try:
+        value = json.loads(content)
+        if value["format"] > FORMAT:
+            msg = f"manifest {name} has format {value['format']}, this version reads up to {FORMAT}"
+            raise DestinationError(msg, hint="use a newer headrace", retry=RetryPolicy.MANUAL)
+        schemas = [decode_schema(json.dumps(schema)) for schema in value["schemas"]]
+        files = [_to_file(file) for file in value["files"]]
+        steps = tuple(_to_step(step, schemas, files) for step in value["steps"])
+        start = Lsn.parse(value["start"])
+        return Manifest(name, schemas[value["schema"]], value["pipeline_id"], value["written_at"], start, steps)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        msg = f"manifest {name} cannot be read"
+        raise DestinationError(msg, detail=type(error).__name__, retry=RetryPolicy.MANUAL) from error
+
+
+def _step(step: StoredStep, schemas: list[ReplicatedTableSchema], files: list[dict[str, Any]]) -> dict[str, Any]:
+    if isinstance(step, StoredRows):
+        numbers = [_add(file, "rows", files) for file in step.files]
+        rejected = [_add(file, "rejected", files) for file in step.rejected]
+        return {"step": "rows", "schema": _number(step.schema, schemas), "files": numbers, "rejected": rejected}
+    place = {"start_lsn": str(step.start_lsn), "commit_lsn": str(step.commit_lsn)}
+    if isinstance(step, Relation):
+        old = None if step.old is None else _number(step.old, schemas)
+        return {"step": "relation", **place, "old": old, "new": _number(step.new, schemas), "rewritten": step.rewritten}
+    return {
+        "step": "truncate",
+        **place,
+        "tx_ordinal": step.tx_ordinal,
+        "xid": step.xid,
+        "commit_time": step.commit_time.isoformat(),
+        "options": int(step.options),
+        "schemas": [_number(schema, schemas) for schema in step.schemas],
+    }
+
+
+def _to_step(value: dict[str, Any], schemas: list[ReplicatedTableSchema], files: list[DataFile]) -> StoredStep:
+    if value["step"] == "rows":
+        rows, rejected = (tuple(files[number] for number in value[kind]) for kind in ("files", "rejected"))
+        return StoredRows(schemas[value["schema"]], rows, rejected)
+    start, commit = Lsn.parse(value["start_lsn"]), Lsn.parse(value["commit_lsn"])
+    if value["step"] == "relation":
+        old = None if value["old"] is None else schemas[value["old"]]
+        return Relation(start, commit, old, schemas[value["new"]], value["rewritten"])
+    moment = datetime.fromisoformat(value["commit_time"])
+    emptied = tuple(schemas[number] for number in value["schemas"])
+    return Truncate(
+        start, commit, value["tx_ordinal"], value["xid"], moment, emptied, TruncateOptions(value["options"])
+    )
+
+
+def _number(schema: ReplicatedTableSchema, schemas: list[ReplicatedTableSchema]) -> int:
+    if schema not in schemas:
+        schemas.append(schema)
+    return schemas.index(schema)
+
+
+def _add(file: DataFile, content: str, files: list[dict[str, Any]]) -> int:
+    bounds = {"first": file.first, "last": file.last, "commit_times": file.commit_times}
+    files.append({"path": file.path, "content": content, "rows": file.rows, "bytes": file.bytes, **bounds})
+    return len(files) - 1
+
+
+def _to_file(value: dict[str, Any]) -> DataFile:
+    first, last, times = (None if value[k] is None else tuple(value[k]) for k in ("first", "last", "commit_times"))
+    return DataFile(value["path"], value["rows"], value["bytes"], first, last, times)

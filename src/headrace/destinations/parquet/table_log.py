@@ -1,0 +1,99 @@
+"""One table's log as its writer knows it: from the names of its manifests, read again whenever a write failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...lsn import Lsn
+from .layout import ManifestKind, ManifestName, attempt_of
+from .manifest import StoredRows, from_json
+from .storage import Storage
+
+__all__ = ["TableLog", "leftovers", "manifest_names", "read_log"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableLog:
+    """What a table's log holds: its generation under way, and what comes next in it."""
+
+    directory: str
+    generation: int = 1
+    sequence: int = 0
+    """That of the last manifest, in any generation."""
+    parts: frozenset[int] = field(default_factory=frozenset)
+    applied: Lsn | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether the generation has no rows yet."""
+        return not self.parts and self.applied is None
+
+    @property
+    def data(self) -> str:
+        """Where the generation's files lie."""
+        return f"{self.directory}/generation={self.generation}"
+
+    def path(self, name: ManifestName) -> str:
+        return f"{self.directory}/manifests/{name}"
+
+    def named(self, attempt: str, kind: ManifestKind, value: int = 0, files: int = 0) -> ManifestName:
+        """The name of the next manifest; another generation begins with those that say so."""
+        begins = kind in (ManifestKind.BEGIN, ManifestKind.GONE)
+        return ManifestName(self.generation + begins, self.sequence + 1, attempt, kind, value, files)
+
+    def after(self, name: ManifestName) -> TableLog:
+        """With a manifest more."""
+        same = name.generation == self.generation and name.kind is not ManifestKind.GONE
+        # What comes after a table is gone belongs to none of the generations before.
+        generation = name.generation + (name.kind is ManifestKind.GONE)
+        parts = self.parts if same else frozenset()
+        applied = self.applied if same else None
+        if name.kind is ManifestKind.COPY:
+            parts |= {name.value}
+        elif name.kind is ManifestKind.CHANGES:
+            applied = name.end
+        return TableLog(self.directory, generation, name.sequence, parts, applied)
+
+
+def read_log(storage: Storage, directory: str) -> TableLog:
+    """By the names of its manifests."""
+    log = TableLog(directory)
+    for name in manifest_names(storage, directory):
+        log = log.after(name)
+    return log
+
+
+def manifest_names(storage: Storage, directory: str) -> list[ManifestName]:
+    """In order."""
+    found = [ManifestName.parse(path.rpartition("/")[2]) for path in storage.files(f"{directory}/manifests")]
+    return sorted(name for name in found if name is not None)
+
+
+def leftovers(storage: Storage, directory: str) -> list[str]:
+    """Files that no manifest names: of attempts that came to nothing, and of tasks that ran twice.
+
+    Of a table that is gone, all that its removal did not get to.
+    """
+    names, files = manifest_names(storage, directory), storage.files(directory)
+    if names and names[-1].kind is ManifestKind.GONE:
+        return [path for path in files if not path.endswith(f"/{names[-1]}")]
+    published = {(name.sequence, name.attempt): name for name in names}
+    by_attempt: dict[tuple[int, str] | None, list[str]] = {}
+    for path in files:
+        if path.endswith(".parquet"):
+            by_attempt.setdefault(attempt_of(path), []).append(path)
+    found: list[str] = []
+    for attempt, paths in by_attempt.items():
+        name = published.get(attempt) if attempt is not None else None
+        if name is None:
+            found += paths
+        elif len(paths) > name.files:
+            found += sorted(set(paths) - _named(storage, directory, name))
+    return found
+
+
+def _named(storage: Storage, directory: str, name: ManifestName) -> set[str]:
+    content = storage.read(f"{directory}/manifests/{name}")
+    assert content is not None, "it was listed a moment ago, and nobody else removes it"
+    rows = [step for step in from_json(name, content).steps if isinstance(step, StoredRows)]
+    return {file.path for step in rows for file in (*step.files, *step.rejected)}
