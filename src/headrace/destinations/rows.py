@@ -10,9 +10,12 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["REJECTED_FIELDS", "Rows"]
+__all__ = ["REJECTED_FIELDS", "BatchFunction", "Rows"]
 
 _Result = TypeVar("_Result")
+
+BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""From a batch to what takes its place; pickled."""
 
 REJECTED_FIELDS = pa.schema(
     [
@@ -47,6 +50,9 @@ class Rows(Protocol):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows here, in the driver, a batch at a time, the parts in order."""
+
+    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> Rows:
+        """Each batch passed through a function where it is read, which gives one of `schema`; `rejected` likewise."""
 
     def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Rows:
         """All rows, passed through a function in one place: a table of this schema in, one of `schema` out."""

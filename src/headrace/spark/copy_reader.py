@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import psycopg
 import pyarrow as pa
 
 from ..config.connection import PgConnectionConfig
 from ..errors import UnrepresentableValue
+from ..initial_copy.held_reader import read_held_range
 from ..initial_copy.ranges import CopyRange
-from ..initial_copy.reader import copy_columns, read_range
+from ..initial_copy.reader import CopyBatch, copy_columns, read_range
 from ..pgtypes.registry import TypeOptions
 from ..schema import ReplicatedTableSchema
 from .part import Read
 from .quarantine import rejected_rows
 
-__all__ = ["CopyReader", "row_schema"]
+__all__ = ["CopyReader", "HeldCopyReader", "row_schema"]
 
 _DEFAULTS = TypeOptions()
 
@@ -38,14 +41,32 @@ class CopyReader:
             self.connection, part, columns, snapshot_name=self.snapshot_name, pipeline=self.pipeline_id
         )
         for batch in batches:
-            rejected = None
-            if batch.rejected:
-                if not self.quarantine:
-                    names = ", ".join(sorted(batch.rejected))
-                    msg = f"table {self.schema.table.name} has values in {names} that no destination type holds"
-                    raise UnrepresentableValue(msg)
-                rejected = rejected_rows(self.schema, batch.rows, batch.rejected)
-            yield Read(batch.rows, rejected, batch.bytes)
+            yield _read(self.schema, batch, quarantine=self.quarantine)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCopyReader:
+    """Rows of small ranges, on the connection that holds the snapshot: in the driver only. Raises TooLarge."""
+
+    connection: psycopg.Connection[Any]
+    schema: ReplicatedTableSchema
+    options: TypeOptions = _DEFAULTS
+    quarantine: bool = True
+
+    def __call__(self, part: CopyRange) -> Iterator[Read]:
+        batch = read_held_range(self.connection, part, copy_columns(self.schema, self.options))
+        yield _read(self.schema, batch, quarantine=self.quarantine)
+
+
+def _read(schema: ReplicatedTableSchema, batch: CopyBatch, *, quarantine: bool) -> Read:
+    rejected = None
+    if batch.rejected:
+        if not quarantine:
+            names = ", ".join(sorted(batch.rejected))
+            msg = f"table {schema.table.name} has values in {names} that no destination type holds"
+            raise UnrepresentableValue(msg)
+        rejected = rejected_rows(schema, batch.rows, batch.rejected)
+    return Read(batch.rows, rejected, batch.bytes)
 
 
 def row_schema(schema: ReplicatedTableSchema, options: TypeOptions = _DEFAULTS) -> pa.Schema:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ..destinations.rows import REJECTED_FIELDS
+from ..destinations.rows import REJECTED_FIELDS, BatchFunction
 from .jobs import TaskReports, run_tasks, task_dataframe
 from .part import PartReport, Read, Reader
 
@@ -29,12 +29,18 @@ class _Task:
 
     reader: Reader
     schema: pa.Schema
+    mapped: tuple[tuple[BatchFunction, pa.Schema], ...] = ()
     together: tuple[tuple[Function, pa.Schema], ...] = ()
     rejected: bool = False
+    rejected_mapped: tuple[BatchFunction, ...] = ()
 
     @property
     def output(self) -> pa.Schema:
-        return self.together[-1][1] if self.together else self.schema
+        return self.together[-1][1] if self.together else self.batch_schema
+
+    @property
+    def batch_schema(self) -> pa.Schema:
+        return self.mapped[-1][1] if self.mapped else self.schema
 
     def reads(self, work: _Work) -> Iterator[Read]:
         for part in work:
@@ -49,16 +55,22 @@ class _Task:
             batch = read.rejected if self.rejected else read.rows
             if batch is None or not batch.num_rows:
                 continue
+            batch = self._mapped(_with_schema(batch, self.schema))
             if self.together:
-                held.append(_with_schema(batch, self.schema))
+                held.append(batch)
                 continue
             yield from held
-            held = [_with_schema(batch, self.schema)]
+            held = [batch]
         note(report)
         yield from self._passed(held) if self.together else held
 
+    def _mapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for function, schema in self.mapped:
+            batch = _with_schema(function(batch), schema)
+        return batch
+
     def _passed(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = pa.Table.from_batches(held, self.schema)
+        table = pa.Table.from_batches(held, self.batch_schema)
         for function, schema in self.together:
             table = function(table).cast(schema)
         yield from table.to_batches()
@@ -106,6 +118,12 @@ class TaskRows:
         for index, work in enumerate(self._works):
             yield from self._task.batches(work, partial(reports.__setitem__, index))
 
+    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> TaskRows:
+        assert not self._task.together, "batches are mapped before they come together"
+        mapped = (*self._task.mapped, (function, schema))
+        rejected_mapped = (*self._task.rejected_mapped, rejected)
+        return self._variant(replace(self._task, mapped=mapped, rejected_mapped=rejected_mapped), self._works)
+
     def together(self, function: Function, schema: pa.Schema) -> TaskRows:
         task = replace(self._task, together=(*self._task.together, (function, schema)))
         return self._variant(task, [tuple(part for work in self._works for part in work)])
@@ -113,7 +131,8 @@ class TaskRows:
     def rejected(self) -> TaskRows | None:
         if self.reports() and not self.report().rejected:
             return None
-        return self._variant(_Task(self._task.reader, REJECTED_FIELDS, rejected=True), self._works)
+        mapped = tuple((function, REJECTED_FIELDS) for function in self._task.rejected_mapped)
+        return self._variant(_Task(self._task.reader, REJECTED_FIELDS, mapped, rejected=True), self._works)
 
     def reports(self) -> dict[int, PartReport]:
         """What reading each work came to, by the fullest reading so far; grows while tasks end."""
@@ -164,6 +183,9 @@ class LocalRows:
     def batches(self) -> Iterator[pa.RecordBatch]:
         return iter(self.table.to_batches())
 
+    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> LocalRows:
+        return replace(self, table=_mapped(self.table, function, schema), found=_mapped(self.found, rejected))
+
     def together(self, function: Function, schema: pa.Schema) -> LocalRows:
         return replace(self, table=function(self.table).cast(schema))
 
@@ -200,6 +222,11 @@ def _write_work(
     numbered: tuple[int, _Work],
 ) -> _Result:
     return write(_read_work(task, reports, numbered))
+
+
+def _mapped(table: pa.Table, function: BatchFunction, schema: pa.Schema | None = None) -> pa.Table:
+    schema = schema or table.schema
+    return pa.Table.from_batches((_with_schema(function(batch), schema) for batch in table.to_batches()), schema)
 
 
 def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,0 +1,253 @@
+"""destinations.transforms: what a destination is given of rows, changes, events and values set aside."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.config.transforms import TransformsConfig
+from headrace.destinations.batch import Changes, EventBatch
+from headrace.destinations.contract import DestinationContext
+from headrace.destinations.memory import MemoryDestination
+from headrace.destinations.transforms import Transformed
+from headrace.errors import ConfigError, DestinationRejected
+from headrace.events import UNCHANGED, Delete, Insert, Update
+from headrace.lsn import Lsn
+from headrace.schema import ReplicaIdentity, ReplicatedTableSchema
+from headrace.stores import MemoryStore
+from headrace.testing.example_tables import ORDERS, example_table
+from headrace.testing.local_rows import Deleted, Inserted, Updated, batch_of, local_rows, transaction
+
+SALT = "pepper"
+PEOPLE = example_table(
+    16_900, "people", {"id": "int8", "name": "text", "email": "text", "age": "int4", "bio": "text"}, ("id",)
+)
+WHOLE = example_table(
+    16_901, "whole", {"id": "int8", "name": "text", "age": "int4"}, ("id",), identity=ReplicaIdentity.FULL
+)
+
+
+class Recorder(MemoryDestination):
+    """Keeps what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[EventBatch] = []
+
+    def write_events(self, batch: EventBatch) -> Any:
+        self.batches.append(batch)
+        return super().write_events(batch)
+
+    def changes(self) -> list[dict[str, Any]]:
+        steps = [step for batch in self.batches for table in batch.tables for step in table.steps]
+        return [row for s in steps if isinstance(s, Changes) for b in s.rows.batches() for row in b.to_pylist()]
+
+
+def started(
+    settings: dict[str, Any], *tables: ReplicatedTableSchema, salt: str | None = SALT
+) -> tuple[Transformed, Recorder]:
+    inner = Recorder()
+    named = {str(table.table.name): settings for table in tables}
+    outer = Transformed(inner, TransformsConfig.model_validate({"salt": salt, "tables": named}))
+    outer.startup(DestinationContext(1, MemoryStore(), None, (ORDERS, *tables)))
+    return outer, inner
+
+
+def person(key: int, name: str = "Ann", email: str | None = "a@b.c", age: int | None = 30, bio: Any = "long") -> Any:
+    return {"id": key, "name": name, "email": email, "age": age, "bio": bio}
+
+
+def digest(value: str) -> str:
+    return hashlib.sha256((SALT + value).encode()).hexdigest()
+
+
+def write(outer: Transformed, *happenings: Any, lsn: int = 100) -> None:
+    outer.write_events(batch_of(transaction(Lsn(lsn), *happenings), end=Lsn(lsn + 100)))
+
+
+def rows(inner: Recorder, table: ReplicatedTableSchema) -> list[dict[str, Any]]:
+    return sorted(inner.rows(table.table.name).to_pylist(), key=lambda row: row["id"])
+
+
+def test_excluded_columns_are_nowhere() -> None:
+    outer, inner = started({"columns": {"exclude": ["email", "name"]}}, PEOPLE)
+    outer.write_table_rows(PEOPLE, local_rows(PEOPLE, [person(1)]), 0)
+    write(outer, Inserted(PEOPLE, person(2)), Updated(PEOPLE, person(1, bio=UNCHANGED)))
+    assert inner.rows(PEOPLE.table.name).column_names == ["id", "age", "bio"]
+    assert rows(inner, PEOPLE) == [{"id": 1, "age": 30, "bio": "long"}, {"id": 2, "age": 30, "bio": "long"}]
+    # Positions count in what is left: bio was the fifth, and is the third.
+    assert [change["unchanged"] for change in inner.changes()] == [None, [2]]
+    assert [sorted(change["row"]) for change in inner.changes()] == [["age", "bio", "id"]] * 2
+    assert all("email" not in str(event) or "a@b.c" not in str(event) for event in inner.events())
+
+
+def test_masks() -> None:
+    mask = {"name": {"kind": "null"}, "email": {"kind": "hash"}, "age": {"kind": "fixed", "value": "42"}}
+    outer, inner = started({"columns": {"mask": mask}}, PEOPLE)
+    outer.write_table_rows(PEOPLE, local_rows(PEOPLE, [person(1), person(2, email=None, age=None)]), 0)
+    write(outer, Inserted(PEOPLE, person(3, email="x@y.z")), Updated(PEOPLE, person(1, email="new@b.c")))
+    shown = [(row["id"], row["name"], row["email"], row["age"]) for row in rows(inner, PEOPLE)]
+    assert shown == [(1, None, digest("new@b.c"), 42), (2, None, None, 42), (3, None, digest("x@y.z"), 42)]
+    # Single events say the same as batches.
+    told = [e.row for e in inner.events() if isinstance(e, Insert | Update)]
+    assert [(row["name"], row["email"], row["age"]) for row in told] == [
+        (None, digest("x@y.z"), 42), (None, digest("new@b.c"), 42),
+    ]  # fmt: skip
+
+
+def test_a_hashed_key_still_finds_its_row() -> None:
+    keyed = example_table(16_902, "keyed", {"email": "text", "n": "int4"}, ("email",))
+    outer, inner = started({"columns": {"mask": {"email": {"kind": "hash"}}}}, keyed)
+    outer.write_table_rows(keyed, local_rows(keyed, [{"email": "a", "n": 1}, {"email": "b", "n": 2}]), 0)
+    write(
+        outer,
+        Updated(keyed, {"email": "c", "n": 3}, old={"email": "a"}),
+        Deleted(keyed, {"email": "b"}),
+        Inserted(keyed, {"email": "d", "n": 4}),
+    )
+    found = inner.rows(keyed.table.name).to_pylist()
+    assert sorted((row["email"], row["n"]) for row in found) == sorted([(digest("c"), 3), (digest("d"), 4)])
+
+
+def test_hidden_values_are_not_set_aside() -> None:
+    outer, inner = started({"columns": {"exclude": ["name"], "mask": {"email": {"kind": "hash"}}}}, PEOPLE)
+    rejected = [{"key": '{"id":"1"}', "column": column, "text": "secret"} for column in ("name", "email", "age")]
+    outer.write_table_rows(PEOPLE, local_rows(PEOPLE, [person(1)], rejected=rejected), 0)
+    assert [row["column"] for row in inner.quarantine(PEOPLE.table.name).to_pylist()] == ["age"]
+    keyed = example_table(16_903, "by_email", {"email": "text", "day": "date"}, ("email",))
+    outer, inner = started({"columns": {"mask": {"email": {"kind": "hash"}}}}, keyed)
+    rejected = [{"key": '{"email":"a@b.c"}', "column": "day", "text": "infinity"}]
+    outer.write_table_rows(keyed, local_rows(keyed, [{"email": "a@b.c", "day": None}], rejected=rejected), 0)
+    assert [(r["key"], r["text"]) for r in inner.quarantine(keyed.table.name).to_pylist()] == [(None, "infinity")]
+
+
+def test_rows_that_do_not_match_are_left_out() -> None:
+    outer, inner = started({"filter": "age >= 18 AND name <> 'Bob'"}, PEOPLE)
+    outer.write_table_rows(PEOPLE, local_rows(PEOPLE, [person(1), person(2, age=9), person(3, age=None)]), 0)
+    assert [row["id"] for row in rows(inner, PEOPLE)] == [1]
+    write(
+        outer,
+        Inserted(PEOPLE, person(4, age=10)),
+        Inserted(PEOPLE, person(5, age=50)),
+        Updated(PEOPLE, person(1, age=17)),
+        Updated(PEOPLE, person(2, age=18)),
+        Updated(PEOPLE, person(3, name="Bob")),
+        Deleted(PEOPLE, {"id": 3}),
+    )
+    assert [row["id"] for row in rows(inner, PEOPLE)] == [2, 5]
+    kinds = [(type(e).__name__, (e.old if isinstance(e, Delete) else e.row)["id"])
+             for e in inner.events() if isinstance(e, Insert | Update | Delete)]  # fmt: skip
+    assert kinds == [("Insert", 5), ("Delete", 1), ("Update", 2), ("Delete", 3), ("Delete", 3)]
+
+
+def test_a_changed_key_of_a_row_that_no_longer_matches() -> None:
+    outer, inner = started({"filter": "age >= 18"}, PEOPLE)
+    outer.write_table_rows(PEOPLE, local_rows(PEOPLE, [person(1), person(2)]), 0)
+    write(outer, Updated(PEOPLE, person(7, age=1), old={"id": 1}), Updated(PEOPLE, person(8), old={"id": 2}))
+    assert [row["id"] for row in rows(inner, PEOPLE)] == [8]
+
+
+def test_old_rows_decide_where_they_are_sent() -> None:
+    outer, inner = started({"filter": "age >= 18"}, WHOLE)
+
+    def whole(key: int, age: int) -> dict[str, Any]:
+        return {"id": key, "name": "n", "age": age}
+
+    outer.write_table_rows(WHOLE, local_rows(WHOLE, [whole(1, 20), whole(2, 5)]), 0)
+    write(
+        outer,
+        Updated(WHOLE, whole(1, 30), old=whole(1, 20)),
+        Updated(WHOLE, whole(2, 18), old=whole(2, 5)),
+        Updated(WHOLE, whole(3, 2), old=whole(3, 1)),
+        Updated(WHOLE, whole(1, 3), old=whole(1, 30)),
+        Deleted(WHOLE, whole(4, 1)),
+        Deleted(WHOLE, whole(2, 18)),
+    )
+    assert [change["op"] for change in inner.changes()] == ["U", "I", "D", "D"]
+    assert rows(inner, WHOLE) == []
+    names = [type(e).__name__ for e in inner.events() if isinstance(e, Insert | Update | Delete)]
+    assert names == ["Update", "Insert", "Delete", "Delete"]
+
+
+def test_what_cannot_be_decided_is_an_error() -> None:
+    outer, _ = started({"filter": "length(bio) > 2"}, PEOPLE)
+    write(outer, Updated(PEOPLE, person(1)))
+    with pytest.raises(DestinationRejected, match="TOASTed value") as caught:
+        write(outer, Updated(PEOPLE, person(1, bio=UNCHANGED)), lsn=300)
+    assert "REPLICA IDENTITY FULL" in caught.value.hint
+
+
+def test_tables_without_settings_pass_untouched() -> None:
+    outer, inner = started({"filter": "false"}, PEOPLE)
+    given = local_rows(ORDERS, [{"id": 1, "name": "n", "note": None}])
+    outer.write_table_rows(ORDERS, given, 0)
+    assert inner.rows(ORDERS.table.name).to_pylist() == [{"id": 1, "name": "n", "note": None}]
+
+
+def test_a_renamed_column_stays_excluded_and_a_renamed_table_too() -> None:
+    from dataclasses import replace
+
+    from headrace.schema import TableName
+
+    outer, inner = started({"columns": {"exclude": ["email"]}}, PEOPLE)
+    columns = tuple(replace(c, name="mail") if c.name == "email" else c for c in PEOPLE.table.columns)
+    moved = replace(PEOPLE, table=replace(PEOPLE.table, columns=columns, name=TableName("public", "folk")))
+    row = {("mail" if name == "email" else name): value for name, value in person(1).items()}
+    outer.write_table_rows(moved, local_rows(moved, [row]), 0)
+    assert inner.rows("public.folk").column_names == ["id", "name", "age", "bio"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"columns": {"exclude": ["emial"]}}, "names emial"),
+        ({"columns": {"mask": {"phone": {"kind": "null"}}}}, "names phone"),
+        ({"columns": {"exclude": ["id"]}}, "part of its key"),
+        ({"columns": {"mask": {"id": {"kind": "fixed", "value": "1"}}}}, "part of its key"),
+        ({"columns": {"mask": {"age": {"kind": "fixed", "value": "old"}}}}, "is no int4"),
+        ({"filter": "agee > 1"}, "cannot be evaluated"),
+        ({"filter": "age >"}, "cannot be evaluated"),
+        ({"filter": "1); DROP TABLE x; --"}, "cannot be evaluated"),
+        ({"filter": "EXISTS (SELECT * FROM read_csv('/etc/passwd'))"}, "cannot be evaluated"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_written(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        started(settings, PEOPLE)
+
+
+def test_a_table_that_is_not_published() -> None:
+    outer = Transformed(MemoryDestination(), TransformsConfig.model_validate({"tables": {"public.nowhere": {}}}))
+    with pytest.raises(ConfigError, match=r"names public\.nowhere"):
+        outer.startup(DestinationContext(1, MemoryStore(), None, (ORDERS,)))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"tables": {"s.t": {"columns": {"mask": {"a": {"kind": "hash"}}}}}}, "salt is missing"),
+        ({"tables": {"s.t": {"columns": {"mask": {"a": {"kind": "fixed"}}}}}}, "value belongs to kind fixed"),
+        ({"tables": {"s.t": {"columns": {"mask": {"a": {"kind": "null"}}, "exclude": ["a"]}}}}, "choose one"),
+    ],
+)
+def test_settings_that_contradict_each_other(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        TransformsConfig.model_validate(given)
+
+
+def test_the_salt_is_shown_nowhere_and_travels_to_tasks() -> None:
+    outer, _ = started({"columns": {"mask": {"email": {"kind": "hash"}}}}, PEOPLE)
+    transform = outer._find(PEOPLE)
+    assert SALT not in repr(transform) + repr(outer._config)
+    assert pickle.loads(pickle.dumps(transform)).salt == SALT
+
+
+def test_an_empty_batch_keeps_its_columns() -> None:
+    outer, inner = started({"columns": {"exclude": ["bio"], "mask": {"email": {"kind": "hash"}}}, "filter": "id > 0"}, PEOPLE)  # fmt: skip  # noqa: E501
+    outer.write_table_rows(PEOPLE, local_rows(PEOPLE, []), 0)
+    assert inner.rows(PEOPLE.table.name).schema.names == ["id", "name", "email", "age"]
+    assert inner.rows(PEOPLE.table.name).schema.field("email").type == pa.string()
