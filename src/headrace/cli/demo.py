@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
+
+class _Kind(str, Enum):
+    """What there is, of `demo.lakehouses`, which comes with modules that take a while to import."""
+
+    ICEBERG = "iceberg"
+    DELTA = "delta"
+    DUCKDB = "duckdb"
+    DUCKLAKE = "ducklake"
+
+
 _LINE_S = 5.0
 _LEAVE_S = 15.0
 """Seconds that Java gets to end by itself; it takes one."""
@@ -39,6 +49,9 @@ _Directory = Annotated[
 ]
 _Rows = Annotated[int, typer.Option(min=1_000, max=20_000_000, help="Rows in the shop, about.")]
 _Seconds = Annotated[float, typer.Option(min=0, help="Seconds of live traffic after the copy.")]
+_Destination = Annotated[
+    _Kind, typer.Option(help="Where the shop is carried to: which lakehouse, or a DuckDB file.", show_choices=True)
+]
 _Keep = Annotated[bool, typer.Option("--keep", help="Go on until Ctrl-C, then compare. A second Ctrl-C only stops.")]
 
 
@@ -47,13 +60,14 @@ def demo(
     rows: _Rows = 200_000,
     seconds: _Seconds = 30,
     keep: _Keep = False,
+    destination: _Destination = _Kind.ICEBERG,
 ) -> None:
     """See it work: a small shop in a Postgres of its own, carried into Iceberg tables under live traffic, and compared.
 
     Nothing outside the directory is touched. All rows of both sides are compared in the end, the lakehouse's read by
-    pyiceberg. The tables stay; the server and everything else that was started is stopped. Ctrl-C stops at any time.
+    others' code. The tables stay; the server and everything else that was started is stopped. Ctrl-C stops at any time.
 
-    Needs Java 17 or 21, and the packages of headrace[demo,iceberg].
+    Needs Java 17 or 21, and the packages of headrace[demo] and of the destination's extra, such as headrace[iceberg].
 
     Exit codes: 0 source and lakehouse are equal, 1 they are not, 2 wrong usage, 4 ended by an error, 130 stopped.
     """
@@ -63,7 +77,9 @@ def demo(
             # Spark's modules take a second to import: only who runs a pipeline waits for them.
             from ..demo.run import DemoSettings, run_demo  # noqa: PLC0415
 
-            report = run_demo(DemoSettings(directory, rows, seconds, keep), _Screen(console), interrupts)
+            report = run_demo(
+                DemoSettings(directory, rows, seconds, keep, destination.value), _Screen(console), interrupts
+            )
         except Interrupted:
             _hush()
             console.print("stopped, with all that was started", highlight=False)
@@ -102,9 +118,10 @@ class _Screen:
         from .live_view import OVERHEAD_LINES, Subject, render  # noqa: PLC0415 - it comes with Spark's modules
         from .rates import RateMeter  # noqa: PLC0415
 
+        assert config.destination is not None
         at = config.pg_connection
         source = f"{at.host}:{at.port}/{at.name}"
-        subject = Subject(config.id, source, config.publication_name, config.slot_name, "iceberg")
+        subject = Subject(config.id, source, config.publication_name, config.slot_name, config.destination.kind)
         meter, began = RateMeter(), time.monotonic()
         with Live(console=self._console, auto_refresh=False, transient=True) as view:
 
@@ -146,9 +163,9 @@ def _show(console: Console, report: DemoReport) -> None:
     if report.equal:
         rows = sum(proof.source_rows for proof in report.proofs)
         console.print(f"[bold green]The lakehouse equals the source[/]: {rows:,} rows, every value.", highlight=False)
-        places = f"The tables are in {report.warehouse}, their catalog is catalog.db there.\n\nA query to try:\n"
+        places = f"{report.lakehouse.where(report.directory)}\n\nA query to try:\n"
         console.print(places, highlight=False, soft_wrap=True, markup=False)
-        console.print(_query(report.warehouse), highlight=False, soft_wrap=True, markup=False)
+        console.print(report.lakehouse.query(report.directory), highlight=False, soft_wrap=True, markup=False)
     log = report.directory / "headrace.log"
     console.print(f"\n{report.seconds:.0f} s in all; the log is {log}", highlight=False, soft_wrap=True, markup=False)
 
@@ -158,12 +175,3 @@ def _difference(proof: TableProof) -> str:
         return f"other columns: {proof.columns}"
     first = f"; first: {'; '.join(proof.keys)}" if proof.keys else ""
     return f"{proof.only_in_source:,} rows only in the source, {proof.only_in_lakehouse:,} only in the lakehouse{first}"
-
-
-def _query(warehouse: Path) -> str:
-    catalog = f"load_catalog('headrace', type='sql', uri='sqlite:///{warehouse / 'catalog.db'}')"
-    return (
-        f"""{sys.executable} -c "from pyiceberg.catalog import load_catalog; """
-        f"""orders = {catalog}.load_table('shop.orders').scan().to_duckdb('orders'); """
-        """orders.sql('SELECT status, count(*), sum(total) FROM orders GROUP BY ALL').show()\""""
-    )

@@ -1,7 +1,7 @@
 """The proof that the lakehouse equals the source: whole tables compared by DuckDB, each side read by others' code.
 
 The source is read by COPY as CSV, which Arrow's own reader parses into the types that the lakehouse has; the lakehouse
-by pyiceberg. Nothing of Headrace decodes a value here.
+by what `lakehouses` names. Nothing of Headrace decodes a value here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -20,7 +19,7 @@ from pyarrow import csv
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["Lakehouse", "TableProof", "iceberg_lakehouse", "prove_table"]
+__all__ = ["Lakehouse", "TableProof", "prove_table"]
 
 Lakehouse = Callable[[str], pa.Table]
 """Reads a table, by its name as schema.table."""
@@ -52,16 +51,6 @@ class _Columns:
     names: tuple[str, ...]
     arrays: frozenset[str]
     key: tuple[str, ...]
-
-
-def iceberg_lakehouse(warehouse: Path) -> Lakehouse:
-    """The tables of a warehouse with its catalog beside them in `catalog.db`."""
-    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - an extra of the package
-
-    catalog = load_catalog(
-        "headrace", type="sql", uri=f"sqlite:///{warehouse / 'catalog.db'}", warehouse=warehouse.as_uri()
-    )
-    return lambda table: catalog.load_table(table).scan().to_arrow()
 
 
 def prove_table(connection: psycopg.Connection[Any], lakehouse: Lakehouse, table: str) -> TableProof:

@@ -21,8 +21,9 @@ from ..spark.java import find_java
 from ..table_state import State
 from .directory import SERVER, claimed
 from .interrupts import Interrupts
+from .lakehouses import LAKEHOUSES, DemoLakehouse
 from .log_file import logged_to
-from .proof import TableProof, iceberg_lakehouse, prove_table
+from .proof import TableProof, prove_table
 from .server import DemoServer
 from .shop import DATABASE, PUBLICATION, TABLES, Shop, create_database, create_shop
 from .traffic import Traffic
@@ -51,6 +52,8 @@ class DemoSettings:
     """Of traffic, after all tables are copied."""
     keep: bool = False
     """Go on until a signal comes, then prove."""
+    destination: str = "iceberg"
+    """One of `LAKEHOUSES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class DemoReport:
     """What a demo found, and where."""
 
     directory: Path
-    warehouse: Path
+    lakehouse: DemoLakehouse
     proofs: tuple[TableProof, ...]
     seconds: float
 
@@ -101,7 +104,7 @@ def run_demo(settings: DemoSettings, screen: DemoScreen, interrupts: Interrupts)
             # Ctrl-C on a terminal is also heard by programs that were just asked something, and fail by it.
             interrupts.check()
             raise
-        return DemoReport(directory, demo.warehouse, proofs, time.monotonic() - began)
+        return DemoReport(directory, demo.lakehouse, proofs, time.monotonic() - began)
 
 
 class _Demo:
@@ -109,7 +112,7 @@ class _Demo:
 
     def __init__(self, settings: DemoSettings, screen: DemoScreen, interrupts: Interrupts, directory: Path) -> None:
         self._settings, self._screen, self._interrupts, self._directory = settings, screen, interrupts, directory
-        self.warehouse = directory / "warehouse"
+        self.lakehouse = LAKEHOUSES[settings.destination]
 
     @contextmanager
     def _step(self, what: str) -> Iterator[list[str]]:
@@ -146,7 +149,7 @@ class _Demo:
                 "publication_name": PUBLICATION,
                 "pg_connection": parse_conninfo(conninfo),
                 "data_dir": self._directory / "pipeline",
-                "destination": {"kind": "iceberg", "warehouse": str(self.warehouse)},
+                "destination": {"kind": self._settings.destination, **self.lakehouse.settings(self._directory)},
                 "spark": {"master": "local[2]", "driver_memory": "1g", "short_lived": True},
                 "replication_lag_refresh_interval_ms": 1000,
             }
@@ -193,12 +196,12 @@ class _Demo:
 
     def prove(self, connection: psycopg.Connection[Any]) -> tuple[TableProof, ...]:
         with self._step("comparing every row") as did:
-            lakehouse = iceberg_lakehouse(self.warehouse)
+            read = self.lakehouse.reader(self._directory)
             proofs = []
             for table in TABLES:
                 self._interrupts.check()
-                proofs.append(prove_table(connection, lakehouse, f"shop.{table}"))
-            did.append("all rows of source and lakehouse are compared, read by COPY and by pyiceberg")
+                proofs.append(prove_table(connection, read, f"shop.{table}"))
+            did.append(f"all rows of source and lakehouse are compared, read by COPY and by {self.lakehouse.read_by}")
         return tuple(proofs)
 
 

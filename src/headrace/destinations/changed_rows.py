@@ -11,7 +11,9 @@ from itertools import groupby
 from typing import Any, Union
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ..errors import ProtocolError
 from ..events import Relation, Truncate
 from ..schema import ReplicatedTableSchema
 from .existing_rows import existing_value
@@ -28,6 +30,17 @@ class ReadChanges:
 
     schema: ReplicatedTableSchema
     table: pa.Table
+
+    def __post_init__(self) -> None:
+        """Raises ProtocolError, as the fold does: which row a change is of must be certain."""
+        if fold_key(self.schema) is not None:
+            return
+        whole = pc.fill_null(pc.equal(self.table["old_kind"], "O"), fill_value=False)
+        if not pc.all(pc.or_(pc.equal(self.table["op"], "I"), whole), min_count=0).as_py():
+            raise ProtocolError(
+                "an update or delete came without its old row, in a table without key",
+                hint="give the table a primary key, or REPLICA IDENTITY FULL, and copy it again",
+            )
 
 
 # A union in the old spelling: evaluated at run time, and Python 3.10 must read it.

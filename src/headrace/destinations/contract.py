@@ -51,6 +51,8 @@ class DestinationContext:
     spark: SparkSession | Any
     tables: tuple[ReplicatedTableSchema, ...] = ()
     """The published tables as the pipeline starts, so that what is wrong with a setting is told before any write."""
+    quarantine: bool = True
+    """Whether a value that no type of the destination holds is put aside; False: it is an error."""
 
 
 class Destination(Protocol):
@@ -61,7 +63,8 @@ class Destination(Protocol):
 
     whole_batches: bool
     """False: each `write_events` has one table's part of a batch, tables side by side, and a table that fails takes out
-    itself only. True: it has all tables, for destinations that need the order across tables; a failure stops all."""
+    itself only. True: it has all tables, for destinations that need the order across tables or commit all in one. Then
+    a DestinationError with a `table_id` takes out that table, and the batch comes again without it; others stop all."""
 
     def startup(self, context: DestinationContext) -> None:
         """Open connections and mend what a crash left. Nothing else is called before."""

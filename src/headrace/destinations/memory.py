@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,8 @@ class _Table:
     """None: only changes came so far."""
     steps: list[ReadStep] = field(default_factory=list)
     """Not applied to `rows` yet: that is done when somebody looks."""
+    shape: ReplicatedTableSchema | None = None
+    """What the rows look like after the steps."""
     rejected: pa.Table = field(default_factory=REJECTED_FIELDS.empty_table)
     parts: set[int] = field(default_factory=set)
     applied: Lsn | None = None
@@ -106,6 +108,7 @@ class MemoryDestination:
             if part in table.parts:
                 return Durability.DURABLE
             table.parts.add(part)
+            table.shape = schema
             table.rows = copied if table.rows is None else pa.concat_tables([table.rows, copied])
             table.rejected = pa.concat_tables([table.rejected, *rejected])
         return Durability.DURABLE
@@ -125,7 +128,7 @@ class MemoryDestination:
                 table = self._table(part.schema)
                 relations = [step for step in part.steps if isinstance(step, Relation)]
                 table.name = relations[-1].new.table.name if relations else table.name
-                table.steps += part.steps
+                table.steps += _from_what_is_there(table, part.steps)
                 table.rejected = pa.concat_tables([table.rejected, *part.rejected])
                 table.applied = max(batch.end, applied[part.schema.table.id])
         return Durability.DURABLE
@@ -165,6 +168,18 @@ def _read(part: TableBatch, applied: Lsn) -> _Read:
         elif step.commit_lsn >= applied:
             read.steps.append(step)
     return read
+
+
+def _from_what_is_there(table: _Table, steps: list[ReadStep]) -> Iterator[ReadStep]:
+    """The steps, each relation with what the rows look like before it: it may have been followed already."""
+    for step in steps:
+        if isinstance(step, ReadChanges):
+            table.shape = step.schema
+        elif isinstance(step, Relation):
+            yield replace(step, old=table.shape or step.old)
+            table.shape = step.new
+            continue
+        yield step
 
 
 def _since(table: pa.Table, applied: Lsn) -> pa.Table:

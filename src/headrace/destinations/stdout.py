@@ -1,92 +1,73 @@
-"""One line of JSON per event, in commit order, and per copied row: for pipes, trials and log shippers."""
+"""One line per event, in commit order, and per copied row: JSON for pipes and log shippers, colours for people."""
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date, datetime, time, timezone
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TextIO
 
+from rich.console import Console
+from rich.text import Text
+
 from ..errors import ConfigError, DestinationError, RetryPolicy
-from ..events import UNCHANGED, Begin, Commit, Delete, Event, Insert, Relation, Row, Truncate, TruncateOptions, Update
+from ..events import Event, Relation
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema
 from .batch import EventBatch
 from .contract import DestinationContext, Durability
+from .json_lines import event_object, json_line, json_value
+from .pretty import pretty_drop, pretty_event, pretty_row
 from .rows import Rows
 
-__all__ = ["StdoutDestination", "event_object", "json_value"]
+__all__ = ["EventLines", "StdoutDestination", "event_object", "json_value"]
 
-_Object = dict[str, Any]
+_FORMATS = ("json", "pretty", "auto")
 
 
-class StdoutDestination:
-    """Writes to standard output, or to another stream of text.
+class EventLines:
+    """Writes events and rows to a stream of text, in one of two forms. `auto` is pretty on a terminal, else JSON."""
 
-    It keeps no record of what it wrote: after a crash the lines of the last batch may come again, with the same
-    `commit_lsn` and `tx_ordinal`. A transaction is whole when its `commit` line is there.
-    """
-
-    name = "stdout"
-    whole_batches = True
-
-    def __init__(self, stream: TextIO | None = None, format: str = "json") -> None:
-        if format != "json":
+    def __init__(self, stream: TextIO, format: str) -> None:
+        if format not in _FORMATS:
             msg = f"stdout has no format {format!r}"
-            raise ConfigError(msg, hint="use json")
-        self._stream = stream or sys.stdout
-        # Tables are copied side by side; their lines must not run into each other.
-        self._lock = threading.Lock()
+            raise ConfigError(msg, hint=f"use {', '.join(_FORMATS)}")
+        self._stream = stream
+        pretty = format == "pretty" or (format == "auto" and not stream.closed and stream.isatty())
+        # Lines are wrapped by the terminal: a break of ours would be copied along.
+        self._console = Console(file=stream, highlight=False, soft_wrap=True) if pretty else None
 
-    def startup(self, context: DestinationContext) -> None:
-        pass
+    def events(self, events: Iterable[Event]) -> None:
+        self._write(events, pretty_event, event_object)
 
-    def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
-        return None
-
-    def copied_parts(self, schema: ReplicatedTableSchema) -> frozenset[int] | None:
-        return None
-
-    def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
-        """Tells readers that what they have of the table is void: its rows come anew."""
-        self._write([{"kind": "drop", "table": str(schema.table.name)}])
-
-    def drop_table(self, schema: ReplicatedTableSchema) -> None:
-        self.drop_table_for_copy(schema)
-
-    def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
+    def rows(self, schema: ReplicatedTableSchema, rows: Iterable[dict[str, Any]]) -> None:
         table = str(schema.table.name)
-        for batch in rows.batches():
-            self._write({"kind": "row", "table": table, "row": json_value(row)} for row in _plain(batch))
-        return Durability.DURABLE
+        self._write(
+            rows,
+            lambda row: pretty_row(schema, row),
+            lambda row: {"kind": "row", "table": table, "row": json_value(row)},
+        )
 
-    def follows(self, relation: Relation) -> bool:
-        """Whoever reads the events goes on with the new columns."""
-        del relation
-        return True
-
-    def write_events(self, batch: EventBatch) -> Durability:
-        self._write(event_object(event) for event in batch.events())
-        return Durability.DURABLE
+    def drop(self, schema: ReplicatedTableSchema) -> None:
+        self._write([schema], pretty_drop, lambda schema: {"kind": "drop", "table": str(schema.table.name)})
 
     def flush(self) -> None:
-        pass
+        self._guarded(self._stream.flush)
 
-    def shutdown(self) -> None:
-        pass
+    def _write(
+        self, things: Iterable[Any], pretty: Callable[[Any], Text], as_object: Callable[[Any], dict[str, Any]]
+    ) -> None:
+        for thing in things:
+            line = json_line(as_object(thing)) if self._console is None else self._rendered(pretty(thing))
+            self._guarded(partial(self._stream.write, line))
 
-    def _write(self, objects: Iterable[_Object]) -> None:
-        with self._lock:
-            for line in objects:
-                self._print(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
-            self._guarded(self._stream.flush)
-
-    def _print(self, text: str) -> None:
-        self._guarded(lambda: self._stream.write(text))
+    def _rendered(self, text: Text) -> str:
+        assert self._console is not None
+        # Not printed by it: what becomes of a broken pipe is decided here.
+        with self._console.capture() as captured:
+            self._console.print(text)
+        return captured.get()
 
     def _guarded(self, call: Callable[[], object]) -> None:
         # Around the stream only: what reading the rows raises is not the stream's.
@@ -103,74 +84,63 @@ class StdoutDestination:
             ) from None
 
 
-def event_object(event: Event) -> _Object:
-    """The event as a JSON object."""
-    if isinstance(event, Relation):
-        return _relation(event)
-    place: _Object = {"commit_lsn": str(event.commit_lsn)}
-    if isinstance(event, Commit):
-        place["end_lsn"] = str(event.end_lsn)
-    elif not isinstance(event, Begin):
-        place |= {"tx_ordinal": event.tx_ordinal, "start_lsn": str(event.start_lsn)}
-    place |= {"xid": event.xid, "commit_time": json_value(event.commit_time)}
-    return {"kind": type(event).__name__.lower(), **_content(event), **place}
+class StdoutDestination:
+    """Writes to standard output, or to another stream of text.
+
+    It keeps no record of what it wrote: after a crash the lines of the last batch may come again, with the same
+    `commit_lsn` and `tx_ordinal`. A transaction is whole when its `commit` line is there.
+    """
+
+    name = "stdout"
+    whole_batches = True
+
+    def __init__(self, stream: TextIO | None = None, format: str = "auto") -> None:
+        self._lines = EventLines(stream or sys.stdout, format)
+        # Tables are copied side by side; their lines must not run into each other.
+        self._lock = threading.Lock()
+
+    def startup(self, context: DestinationContext) -> None:
+        pass
+
+    def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
+        return None
+
+    def copied_parts(self, schema: ReplicatedTableSchema) -> frozenset[int] | None:
+        return None
+
+    def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
+        """Tells readers that what they have of the table is void: its rows come anew."""
+        with self._lock:
+            self._lines.drop(schema)
+            self._lines.flush()
+
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        self.drop_table_for_copy(schema)
+
+    def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
+        for batch in rows.batches():
+            with self._lock:
+                self._lines.rows(schema, _plain(batch))
+                self._lines.flush()
+        return Durability.DURABLE
+
+    def follows(self, relation: Relation) -> bool:
+        """Whoever reads the events goes on with the new columns."""
+        del relation
+        return True
+
+    def write_events(self, batch: EventBatch) -> Durability:
+        with self._lock:
+            self._lines.events(batch.events())
+            self._lines.flush()
+        return Durability.DURABLE
+
+    def flush(self) -> None:
+        pass
+
+    def shutdown(self) -> None:
+        pass
 
 
-def _content(event: Event) -> _Object:
-    if isinstance(event, Truncate):
-        options = [option.name for option in TruncateOptions if option in event.options]
-        return {"tables": [str(schema.table.name) for schema in event.schemas], "options": options}
-    if not isinstance(event, Insert | Update | Delete):
-        return {}
-    content: _Object = {"table": str(event.schema.table.name)}
-    if not isinstance(event, Delete):
-        content |= _row(event.row)
-    if not isinstance(event, Insert) and event.old is not None:
-        content["old"] = _row(event.old)["row"]
-        content["old_kind"] = event.old_kind.name.lower() if event.old_kind else None
-    return content
-
-
-def _row(row: Row) -> _Object:
-    """`row` without the TOASTed values that were not sent; those are named under `unchanged`."""
-    sent = {name: json_value(value) for name, value in row.items() if value is not UNCHANGED}
-    unchanged = [name for name, value in row.items() if value is UNCHANGED]
-    return {"row": sent, "unchanged": unchanged} if unchanged else {"row": sent}
-
-
-def _relation(event: Relation) -> _Object:
-    return {
-        "kind": "relation",
-        "table": str(event.new.table.name),
-        "columns": [{"name": column.name, "type": column.type.name} for column in event.new.columns],
-        "identity": [column.name for column in event.new.identity],
-        "first": event.old is None,
-        "commit_lsn": str(event.commit_lsn),
-        "start_lsn": str(event.start_lsn),
-    }
-
-
-def json_value(value: object) -> Any:
-    """A value as JSON has it; what JSON cannot say exactly is text, as Postgres prints it."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else _NOT_FINITE.get(value, "NaN")
-    if isinstance(value, bytes):
-        return "\\x" + value.hex()
-    if isinstance(value, datetime):
-        return (value if value.tzinfo is None else value.astimezone(timezone.utc)).isoformat()
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return {str(name): json_value(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_value(item) for item in value]
-    return f"{value:f}" if isinstance(value, Decimal) else str(value)
-
-
-_NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
-
-
-def _plain(batch: Any) -> Iterator[_Object]:
+def _plain(batch: Any) -> Iterator[dict[str, Any]]:
     yield from batch.to_pylist(maps_as_pydicts="strict")

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import ProtocolError
 from ..lsn import Lsn
-from ..schema import DDL_PREFIX
+from ..schema import DDL_PREFIX, NO_TABLE, PUBLICATION_PREFIX
 from ..spool import SegmentIndex, Spool, SpoolPosition, TableIndex, relation_digest
 from ..spool.name import IdleMark, SegmentName
 from .chunk import Kind, Piece
@@ -35,6 +35,9 @@ _TRUNCATE = Struct(">cIB")
 
 _PREFIX_AT = 10
 """Where the prefix of a logical message begins: behind kind, flags and LSN."""
+
+
+_PUBLICATION = PUBLICATION_PREFIX.encode() + b"\0"
 
 
 def at_once(action: Callable[[], object]) -> None:
@@ -196,7 +199,12 @@ def _truncated(message: bytes) -> list[int]:
 
 
 def _described(message: bytes) -> Iterator[int]:
-    """The table that a message of our event trigger is about. Anybody may emit messages: a strange one is nobody's."""
+    """The table that a message of our event trigger is about, or none if it is about a publication.
+
+    Anybody may emit messages: a strange one is nobody's.
+    """
+    if message.startswith(_PUBLICATION, _PREFIX_AT):
+        yield NO_TABLE
     prefix = DDL_PREFIX.encode()
     if message.startswith(prefix, _PREFIX_AT):
         oid = message[_PREFIX_AT + len(prefix) : message.find(b"\0", _PREFIX_AT)]

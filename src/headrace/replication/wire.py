@@ -10,13 +10,13 @@ from typing import Any
 import psycopg
 from psycopg import pq
 
-from ..config.receiver import ReceiverConfig
+from ..config.receiver import StreamConfig
 from ..errors import PublicationNotFound, SlotInUse, SlotInvalidated, SlotNotFound, SourceConnectionFailed, SourceError
 from ..lsn import Lsn
 from ..pgoutput.stream import standby_status_update
 from ..pgoutput.timestamps import POSTGRES_EPOCH_MICROS
 from ..postgres.connection import connect_replication
-from ..postgres.translation import translate
+from ..postgres.translation import translate, translated_errors
 from ..postgres.version import ServerVersion
 from ..schema import quote_identifier
 from .chunk import Contents
@@ -31,7 +31,7 @@ _REPLY_REQUESTED = 17
 """The byte of a keepalive in which the server asks for an answer at once."""
 
 
-def start_command(config: ReceiverConfig, version: ServerVersion, start: Lsn) -> str:
+def start_command(config: StreamConfig, version: ServerVersion, start: Lsn) -> str:
     """START_REPLICATION with the most this server offers."""
     options = {
         "proto_version": str(version.max_proto_version if config.streaming else 1),
@@ -49,7 +49,7 @@ def start_command(config: ReceiverConfig, version: ServerVersion, start: Lsn) ->
 class Wire:
     """One thread uses it. Raises SourceError when the connection ends."""
 
-    def __init__(self, connection: psycopg.Connection[Any], config: ReceiverConfig) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], config: StreamConfig) -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
         self._config = config
@@ -60,8 +60,8 @@ class Wire:
         self.system_id = str(identity[0])
 
     @classmethod
-    def connect(cls, config: ReceiverConfig) -> Wire:
-        connection = connect_replication(config.pg_connection, "receiver", pipeline=config.pipeline_id)
+    def connect(cls, config: StreamConfig, role: str = "receiver") -> Wire:
+        connection = connect_replication(config.pg_connection, role, pipeline=config.pipeline_id)
         try:
             return cls(connection, config)
         except psycopg.Error as error:
@@ -73,6 +73,18 @@ class Wire:
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
+
+    def create_temporary_slot(self) -> Lsn:
+        """Make the slot for this connection alone: it goes with it. Return the LSN from which it delivers every commit.
+
+        Waits for the transactions that are running now.
+        """
+        name = quote_identifier(self._config.slot_name)
+        command = f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT"
+        with translated_errors("cannot create a temporary replication slot"):
+            created = self._connection.execute(command.encode()).fetchone()
+        assert created is not None
+        return Lsn.parse(created[1])
 
     def start(self, lsn: Lsn) -> None:
         """Enter COPY BOTH; from here on only `read`, `send_status` and `wait` are of use."""

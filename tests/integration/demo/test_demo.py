@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headrace.demo.lakehouses import LAKEHOUSES
+
 SMALL = ("--rows", "5000", "--seconds", "3")
 MARK = "HEADRACE_TEST_MARK"
 
@@ -69,15 +71,20 @@ class Started:
         return found
 
 
-def test_it_proves_that_the_lakehouse_equals_the_source(tmp_path: Path) -> None:
-    with Started(tmp_path / "demo") as demo:
+@pytest.mark.parametrize(
+    "destination",
+    ["iceberg", *(pytest.param(kind, marks=pytest.mark.long) for kind in LAKEHOUSES if kind != "iceberg")],
+)
+def test_it_proves_that_the_lakehouse_equals_the_source(tmp_path: Path, destination: str) -> None:
+    with Started(tmp_path / "demo", "--destination", destination) as demo:
         assert demo.end() == 0, demo.output
         assert demo.left() == []
     assert "The lakehouse equals the source" in demo.output
-    query = next(line for line in demo.output.splitlines() if "load_catalog" in line)
+    lines = demo.output.splitlines()
+    query = lines[lines.index("A query to try:") + 2]
     shown = subprocess.run(shlex.split(query), capture_output=True, text=True, check=True).stdout
     assert "shipped" in shown
-    assert str(tmp_path / "demo" / "warehouse") in demo.output
+    assert str(tmp_path / "demo") in lines[lines.index("A query to try:") - 2]
 
 
 def test_it_goes_on_until_ctrl_c_and_proves_then(tmp_path: Path) -> None:

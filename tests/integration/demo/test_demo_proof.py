@@ -9,7 +9,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.demo.proof import iceberg_lakehouse, prove_table
+from headrace.demo.lakehouses import LAKEHOUSES
+from headrace.demo.proof import prove_table
 
 FIELDS = pa.schema(
     [
@@ -118,13 +119,42 @@ def test_other_columns_are_found(source: psycopg.Connection[Any], rows: pa.Table
 def test_a_lakehouse_is_read_by_pyiceberg(source: psycopg.Connection[Any], rows: pa.Table, tmp_path: Path) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
-    catalog = SqlCatalog("headrace", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=tmp_path.as_uri())
+    warehouse = tmp_path / "warehouse"
+    warehouse.mkdir()
+    catalog = SqlCatalog("headrace", uri=f"sqlite:///{warehouse / 'catalog.db'}", warehouse=warehouse.as_uri())
+    read = LAKEHOUSES["iceberg"].reader(tmp_path)
     try:
         catalog.create_namespace("s")
         table = catalog.create_table("s.T", rows.schema)
         table.append(rows)
-        assert prove_table(source, iceberg_lakehouse(tmp_path), "s.T").equal
+        assert prove_table(source, read, "s.T").equal
         table.delete("id = 9")
-        assert prove_table(source, iceberg_lakehouse(tmp_path), "s.T").keys == ("(id) = (9)",)
+        assert prove_table(source, read, "s.T").keys == ("(id) = (9)",)
     finally:
         catalog.engine.dispose()
+
+
+def test_a_duckdb_file_is_read_by_another_duckdb(
+    source: psycopg.Connection[Any], rows: pa.Table, tmp_path: Path
+) -> None:
+    import duckdb
+
+    with duckdb.connect(LAKEHOUSES["duckdb"].settings(tmp_path)["database"]) as engine:
+        engine.execute("CREATE SCHEMA s")
+        engine.register("rows", rows)
+        engine.execute('CREATE TABLE s."T" AS SELECT * FROM rows')
+    assert prove_table(source, LAKEHOUSES["duckdb"].reader(tmp_path), "s.T").equal
+    with duckdb.connect(LAKEHOUSES["duckdb"].settings(tmp_path)["database"]) as engine:
+        engine.execute('DELETE FROM s."T" WHERE id = 9')
+    assert prove_table(source, LAKEHOUSES["duckdb"].reader(tmp_path), "s.T").keys == ("(id) = (9)",)
+
+
+def test_delta_tables_are_read_by_duckdb(source: psycopg.Connection[Any], rows: pa.Table, tmp_path: Path) -> None:
+    from deltalake import DeltaTable, write_deltalake
+
+    place = f"{LAKEHOUSES['delta'].settings(tmp_path)['warehouse']}/s/T"
+    Path(place).mkdir(parents=True)
+    write_deltalake(place, rows)
+    assert prove_table(source, LAKEHOUSES["delta"].reader(tmp_path), "s.T").equal
+    DeltaTable(place).delete("id = 9")
+    assert prove_table(source, LAKEHOUSES["delta"].reader(tmp_path), "s.T").keys == ("(id) = (9)",)

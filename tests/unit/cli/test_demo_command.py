@@ -12,6 +12,7 @@ import headrace.cli.demo
 import headrace.demo.run
 from headrace.cli.main import app
 from headrace.demo.interrupts import Interrupted
+from headrace.demo.lakehouses import LAKEHOUSES
 from headrace.demo.proof import TableProof
 from headrace.demo.run import DemoReport, DemoSettings
 from headrace.errors import ConfigError
@@ -32,7 +33,7 @@ class Ran:
         self.settings.append(settings)
         if self.error is not None:
             raise self.error
-        return DemoReport(Path("/place"), Path("/place/warehouse"), self.proofs, 75.0)
+        return DemoReport(Path("/place"), LAKEHOUSES["iceberg"], self.proofs, 75.0)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, ran: Ran, *arguments: str) -> tuple[int, str]:

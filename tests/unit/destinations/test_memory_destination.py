@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from headrace.destinations.memory import MemoryDestination
-from headrace.errors import TableNotFound
+from headrace.errors import ProtocolError, TableNotFound
 from headrace.events import Begin, Commit, Event, Insert
 from headrace.lsn import Lsn
 from headrace.schema import ReplicatedTableSchema, ReplicationMask
 from headrace.testing.example_tables import ORDERS, VISITS, example_table
-from headrace.testing.local_rows import Altered, Happening, Inserted, batch_of, local_rows, transaction
+from headrace.testing.local_rows import Altered, Happening, Inserted, Updated, batch_of, local_rows, transaction
 
 
 def order(key: int) -> dict[str, object]:
@@ -62,6 +62,16 @@ def test_a_table_of_which_only_changes_came() -> None:
     write(destination, Inserted(ORDERS, order(1)))
     assert destination.rows("public.orders").to_pylist() == [order(1)]
     assert destination.tables() == [ORDERS.table.name]
+
+
+def test_a_change_whose_row_is_not_certain_is_refused() -> None:
+    """As of a key with a generated column, which is not sent before Postgres 18."""
+    destination = filled(1)
+    omitted = without(ORDERS, ORDERS.table.key[0].attnum)
+    changed = Updated(omitted, {"name": "b", "note": None})
+    with pytest.raises(ProtocolError, match="without its old row"):
+        write(destination, changed)
+    assert destination.rows("public.orders").to_pylist() == [order(1)]
 
 
 def test_an_unknown_table_is_named() -> None:

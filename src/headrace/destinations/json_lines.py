@@ -1,0 +1,90 @@
+"""Events as lines of JSON: whole numbers, finite floats, booleans and texts are JSON's own, the rest is text."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import date, datetime, time, timezone
+from decimal import Decimal
+from typing import Any
+
+from ..events import UNCHANGED, Begin, Commit, Delete, Event, Insert, Relation, Row, Truncate, TruncateOptions, Update
+
+__all__ = ["event_object", "json_line", "json_value"]
+
+_Object = dict[str, Any]
+
+
+def json_line(thing: _Object) -> str:
+    """An object as a line, with its end."""
+    return json.dumps(thing, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def event_object(event: Event) -> _Object:
+    """The event as a JSON object."""
+    if isinstance(event, Relation):
+        return _relation(event)
+    place: _Object = {"commit_lsn": str(event.commit_lsn)}
+    if isinstance(event, Commit):
+        place["end_lsn"] = str(event.end_lsn)
+    elif not isinstance(event, Begin):
+        place |= {"tx_ordinal": event.tx_ordinal, "start_lsn": str(event.start_lsn)}
+    place |= {"xid": event.xid, "commit_time": json_value(event.commit_time)}
+    return {"kind": type(event).__name__.lower(), **_content(event), **place}
+
+
+def _content(event: Event) -> _Object:
+    if isinstance(event, Truncate):
+        options = [option.name for option in TruncateOptions if option in event.options]
+        return {"tables": [str(schema.table.name) for schema in event.schemas], "options": options}
+    if not isinstance(event, Insert | Update | Delete):
+        return {}
+    content: _Object = {"table": str(event.schema.table.name)}
+    if not isinstance(event, Delete):
+        content |= _row(event.row)
+    if not isinstance(event, Insert) and event.old is not None:
+        content["old"] = _row(event.old)["row"]
+        content["old_kind"] = event.old_kind.name.lower() if event.old_kind else None
+    return content
+
+
+def _row(row: Row) -> _Object:
+    """`row` without the TOASTed values that were not sent; those are named under `unchanged`."""
+    sent = {name: json_value(value) for name, value in row.items() if value is not UNCHANGED}
+    unchanged = [name for name, value in row.items() if value is UNCHANGED]
+    return {"row": sent, "unchanged": unchanged} if unchanged else {"row": sent}
+
+
+def _relation(event: Relation) -> _Object:
+    return {
+        "kind": "relation",
+        "table": str(event.new.table.name),
+        "columns": [{"name": column.name, "type": column.type.name} for column in event.new.columns],
+        "identity": [column.name for column in event.new.identity],
+        "first": event.old is None,
+        "commit_lsn": str(event.commit_lsn),
+        "start_lsn": str(event.start_lsn),
+    }
+
+
+def json_value(value: object) -> Any:
+    """A value as JSON has it; what JSON cannot say exactly is text, as Postgres prints it."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _NOT_FINITE.get(value, "NaN")
+    if isinstance(value, bytes):
+        return "\\x" + value.hex()
+    if isinstance(value, datetime):
+        return (value if value.tzinfo is None else value.astimezone(timezone.utc)).isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(name): json_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+_NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}

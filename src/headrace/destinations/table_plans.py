@@ -1,0 +1,82 @@
+"""What is decided about a table before it is written: its name, its mode, and the columns that mode adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ..config.table_destination import DestinationTableConfig, TableDestinationConfig
+from ..config.table_mode import TableMode
+from ..errors import ConfigError
+from ..schema import ReplicatedTableSchema, TableName
+from .change_log import change_log_schema
+from .names import destination_names
+from .soft_delete import DELETED_FIELDS
+
+__all__ = ["PlannedTable", "check_columns", "plan_tables", "table_columns"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """One table's part of the settings."""
+
+    name: tuple[str, ...]
+    """Namespace and table."""
+    mode: TableMode
+    config: DestinationTableConfig | None
+    """What it does differently; None: nothing."""
+
+
+def plan_tables(
+    settings: TableDestinationConfig, tables: Iterable[TableName], formerly: Mapping[TableName, Sequence[str]] = {}
+) -> dict[TableName, PlannedTable]:
+    """Plans by table. Raises ConfigError for names that collide and settings of tables that are not there.
+
+    `formerly` are names that tables had before: settings under such a name are still theirs.
+    """
+    found = list(tables)
+    configs = _configs(settings, found, formerly)
+    unknown = settings.tables.keys() - {key for key, _ in configs.values()}
+    named = {str(table): config.name for table, (_, config) in configs.items()} | dict.fromkeys(unknown)
+    names = destination_names(found, settings.namespace, settings.table_name, named)
+    return {
+        table: PlannedTable(name, configs[table][1].mode or settings.mode, configs[table][1])
+        if table in configs
+        else PlannedTable(name, settings.mode, None)
+        for table, name in names.items()
+    }
+
+
+def _configs(
+    settings: TableDestinationConfig, tables: Sequence[TableName], formerly: Mapping[TableName, Sequence[str]]
+) -> dict[TableName, tuple[str, DestinationTableConfig]]:
+    """The settings of single tables, and the name under which they are."""
+    now, configs = {str(table) for table in tables}, {}
+    for table in tables:
+        keys = [str(table), *(name for name in formerly.get(table, ()) if name not in now)]
+        key = next((key for key in keys if key in settings.tables), None)
+        if key is not None:
+            configs[table] = key, settings.tables[key]
+    return configs
+
+
+def table_columns(rows: pa.Schema, mode: TableMode) -> pa.Schema:
+    """The columns of the destination's table, for source rows of this schema."""
+    if mode is TableMode.CHANGELOG:
+        return change_log_schema(rows)
+    return pa.schema([*rows, *DELETED_FIELDS]) if mode is TableMode.SOFT_DELETE else rows
+
+
+def check_columns(source: ReplicatedTableSchema, mode: TableMode) -> None:
+    """Raise ConfigError for a column that is named like one of ours, by which the table tells what happened."""
+    ours = {name.casefold() for name in table_columns(pa.schema([]), mode).names}
+    for column in source.columns:
+        if column.name.casefold() in ours:
+            name = source.table.name
+            raise ConfigError(
+                f"table {name} has a column {column.name}, a name that mode {mode.value} needs for its own",
+                hint="rename the column at the source, leave it out of the publication by a column list, or set "
+                f'destination.tables."{name}".mode to mirror, which adds no columns',
+            )
