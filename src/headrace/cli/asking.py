@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -19,7 +19,7 @@ from ..stores import PipelineStore, RequestKind, TableRequest
 from ..table_state import State
 from .exit_code import ExitCode
 
-__all__ = ["SourceView", "ask", "find_table", "known_tables", "look_at_source", "waited", "when"]
+__all__ = ["SourceView", "ask", "at_destination", "find_table", "known_tables", "look_at_source", "waited", "when"]
 
 _TURN_S = 0.3
 _SHOWN = 10
@@ -87,6 +87,11 @@ def ask(store: PipelineStore, kind: RequestKind, table_ids: Iterable[int]) -> li
     return requests
 
 
+def at_destination(name: str | None) -> str:
+    """Where, as a part of a sentence; nothing where that goes without saying."""
+    return "" if name is None else f" at {name}"
+
+
 def when(running: bool | None) -> str:
     """When the pipeline will see what was asked, as a sentence."""
     if running is None:
@@ -98,11 +103,11 @@ def when(running: bool | None) -> str:
     return "it does not run, and takes this up when it starts"
 
 
-def waited(store: PipelineStore, requests: list[TableRequest]) -> ExitCode:
+def waited(asked: Sequence[tuple[PipelineStore, list[TableRequest]]]) -> ExitCode:
     """Until the pipeline has done what was asked and the tables stream, or one of them has failed, or Ctrl-C."""
     typer.echo("waiting until it is done (Ctrl-C stops waiting, the request stands)", err=True)
     try:
-        return _wait(store, requests)
+        return max(_wait(store, requests) for store, requests in asked)
     except KeyboardInterrupt:
         typer.echo("no longer waiting; the request stands", err=True)
         return ExitCode.CUT_OFF

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,6 +13,7 @@ from .entry import QuietInterrupts
 from .exit_code import ExitCode
 from .failing import errors_shown
 from .figures import counted, duration
+from .known_store import known_stores
 from .run import ConfigPath, Live, LogFormatOption, LogLevelOption, StopTimeout, ended_by_error, load
 
 if TYPE_CHECKING:
@@ -54,14 +56,15 @@ def copy(
         # Spark's modules take a second to import: only who runs a pipeline waits for them.
         with QuietInterrupts():
             from ..pipeline import Pipeline  # noqa: PLC0415
-            from ..pipeline.build import build_destination  # noqa: PLC0415
+            from ..pipeline.build import build_destinations  # noqa: PLC0415
             from ..stores import MemoryStore  # noqa: PLC0415
             from .running import Showing, run_in_foreground  # noqa: PLC0415
 
-        def build() -> tuple[PipelineStore, Pipeline]:
+        def build() -> tuple[Mapping[str, PipelineStore], Pipeline]:
             _refuse_if_streaming(settings)
-            store = MemoryStore()
-            return store, Pipeline(settings, store, build_destination(settings))
+            destinations = build_destinations(settings)
+            stores: dict[str, PipelineStore] = {name: MemoryStore() for name in destinations}
+            return stores, Pipeline(settings, stores, destinations)
 
         ended = run_in_foreground(settings, build, Showing(live, stop_timeout))
         if ended.status.tables or ended.error is None:
@@ -74,16 +77,9 @@ def copy(
 
 def _refuse_if_streaming(config: PipelineConfig) -> None:
     """Raise if a streaming pipeline owns these tables: its positions would no longer fit what it finds there."""
-    from ..config.pipeline import StoreKind  # noqa: PLC0415
-    from ..pipeline.build import build_store  # noqa: PLC0415
-
-    if config.store.kind is StoreKind.SQLITE and not config.store_path.exists():
-        return
-    store = build_store(config)
-    try:
-        streaming = [state for state in store.get_table_states().values() if state.state is not State.INIT]
-    finally:
-        store.close()
+    with known_stores(config) as stores:
+        states = [state for store in stores.values() if store for state in store.get_table_states().values()]
+    streaming = [state for state in states if state.state is not State.INIT]
     if streaming:
         msg = f"pipeline {config.id} streams {len(streaming)} tables to this destination already"
         hint = "copy one of its tables again with headrace resync; or give the copy another id and another destination"

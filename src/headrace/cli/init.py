@@ -36,9 +36,13 @@ _Source = Annotated[
     ),
 ]
 _Publication = Annotated[str | None, typer.Option(show_default=False, help="The publication to replicate.")]
-_Destination = Annotated[str | None, typer.Option(show_default="iceberg", help="iceberg, stdout, memory or null.")]
+_Destination = Annotated[
+    str | None,
+    typer.Option(show_default="iceberg", help="iceberg, delta, duckdb, ducklake, stdout, memory or null."),
+]
 _Warehouse = Annotated[
-    str | None, typer.Option(show_default="./warehouse", help="For iceberg: a directory, or a URI such as s3://…")
+    str | None,
+    typer.Option(show_default="./warehouse", help="For iceberg and delta: a directory, or a URI such as s3://…"),
 ]
 _PasswordFile = Annotated[
     Path | None,
@@ -112,7 +116,7 @@ def init(  # noqa: PLR0913, PLR0917 - the options of a command
                 pipeline_id = _free_id(connection) if pipeline_id is None else pipeline_id
         kind = _kind(answers.text(destination, "--destination", "Destination", default="iceberg"))
         place = "./warehouse"
-        if kind == "iceberg":
+        if kind in ("iceberg", "delta"):
             place = answers.text(warehouse, "--warehouse", "Warehouse (a directory or a URI)", default=place)
         chosen = PipelineFile(1 if pipeline_id is None else pipeline_id, name, where, kind, place)
         _write(path, chosen.text(path))

@@ -7,7 +7,7 @@ shown (failed, being copied, catching up), then the busiest; one line sums up th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import RetryPolicy
-from ..pipeline.status import PipelineState, PipelineStatus, TableStatus
+from ..pipeline.status import DestinationState, DestinationStatus, PipelineState, PipelineStatus, TableStatus
 from ..table_state import State
 from .figures import counted, duration, rate, size
 from .rates import Rates
@@ -39,8 +39,10 @@ _COLOURS = {
     State.READY: "green",
     State.ERRORED: "bold red",
 }
-_PIPELINE_COLOURS = {PipelineState.RUNNING: "green", PipelineState.FAILED: "bold red"}
+_PIPELINE_COLOURS = {PipelineState.RUNNING: "green", PipelineState.WAITING: "yellow", PipelineState.FAILED: "bold red"}
+_PIPELINE_WORDS = {PipelineState.WAITING: "waiting for the publication, which does not exist"}
 _ATTENTION = (State.ERRORED, State.DATA_SYNC, State.CATCHUP, State.SYNC_WAIT, State.FINISHED_COPY)
+_WAITING = DestinationState.WAITING
 _COPYING = frozenset({State.DATA_SYNC})
 _WORDS = {State.DATA_SYNC: "copying", State.FINISHED_COPY: "copied", State.INIT: "waiting"}
 
@@ -68,8 +70,10 @@ def render(
     """The whole view, of the pipeline as it is after running for `seconds`; `room` is columns, and lines for tables."""
     width, lines = room
     parts: list[RenderableType] = [*_header(subject, status, seconds, stopping)]
+    troubles = [*_troubles(status.destinations.values())]
+    parts += troubles
     if status.tables:
-        shown = chosen(status.tables.values(), rates, lines)
+        shown = chosen(status.tables.values(), rates, lines - len(troubles))
         parts += [Text(""), _tables(shown, rates, wide=width >= _WIDE), _summary(status, rates, len(shown))]
     return Group(*parts)
 
@@ -81,8 +85,8 @@ def chosen(tables: Iterable[TableStatus], rates: Rates, limit: int) -> list[Tabl
         state = table.state.state
         attention = _ATTENTION.index(state) if state in _ATTENTION else len(_ATTENTION)
         # Steps of ten, so that tables of about the same rate do not change places all the time.
-        busy = 0 if attention < len(_ATTENTION) else len(str(int(rates.of(table.name))))
-        return attention, -busy, table.name
+        busy = 0 if attention < len(_ATTENTION) else len(str(int(rates.of(table.key))))
+        return attention, -busy, table.key
 
     return sorted(tables, key=interest)[: max(1, limit)]
 
@@ -95,7 +99,7 @@ def state_counts(status: PipelineStatus) -> str:
 
 def _header(subject: Subject, status: PipelineStatus, seconds: float, stopping: bool) -> list[Text]:
     stopping = stopping and status.state not in (PipelineState.STOPPED, PipelineState.FAILED)
-    state = "stopping…" if stopping else status.state.value
+    state = "stopping…" if stopping else _PIPELINE_WORDS.get(status.state, status.state.value)
     colour = "yellow" if stopping else _PIPELINE_COLOURS.get(status.state, "cyan")
     first = Text.assemble(("headrace", "bold"), f"  pipeline {subject.pipeline}  ", (state, colour))
     first.append(f"  {duration(seconds)}", "dim")
@@ -113,6 +117,17 @@ def _header(subject: Subject, status: PipelineStatus, seconds: float, stopping: 
         ("receiver", receiver),
     )  # fmt: skip
     return [first, second, third]
+
+
+def _troubles(destinations: Iterable[DestinationStatus]) -> Iterator[Text]:
+    """A line for each of several destinations that is out of order."""
+    for one in destinations:
+        if one.error is None:
+            continue
+        again = f"starts again by itself (failed {one.attempts} times)" if one.state is _WAITING else one.state.value
+        said = f"{one.name} {again}: {' '.join(one.error.split())}"
+        remedy = f" → {one.hint}" if one.hint else ""
+        yield Text.assemble((said, "red"), (remedy, "green"), no_wrap=True, overflow="ellipsis")
 
 
 def _named(*pairs: tuple[str, str]) -> Text:
@@ -133,7 +148,7 @@ def _tables(shown: list[TableStatus], rates: Rates, *, wide: bool) -> Table:
         table.add_column("position", width=17, justify="right", no_wrap=True)
     for one in shown:
         state = one.state.state
-        cells = [Text(one.name), Text(_word(state), _COLOURS[state]), _progress(one), Text(rate(rates.of(one.name)))]
+        cells = [Text(one.key), Text(_word(state), _COLOURS[state]), _progress(one), Text(rate(rates.of(one.key)))]
         if wide:
             cells.append(Text(str(one.position) if one.position else "-", "dim"))
         table.add_row(*cells)

@@ -13,9 +13,10 @@ from typing import Any
 
 import psycopg
 
-from ..config.iceberg import CatalogType, IcebergConfig
 from ..config.load import destination_settings
+from ..config.parquet import ParquetConfig
 from ..config.pipeline import PipelineConfig, PipelineMode, StoreKind
+from ..config.table_destination import TableDestinationConfig
 from ..errors import HeadraceError, SparkUnavailable
 from ..postgres.preflight import Finding, Severity
 from ..postgres.publications import published_tables
@@ -25,16 +26,24 @@ from ..spark.java import find_java
 __all__ = ["LOCAL_CHECKS", "PIPELINE_CHECKS", "check_here", "check_there"]
 
 
+_PACKAGES = {
+    "iceberg": ("pyiceberg", "pyiceberg_core", "pyroaring"),
+    "delta": ("pyiceberg", "pyroaring"),
+    "duckdb": ("duckdb",),
+    "ducklake": ("duckdb", "duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner"),
+}
+"""What the built-in destinations import, each from the extra of its name."""
+
+
 def _destination(config: PipelineConfig) -> Iterator[Finding]:
-    if config.destination is None:
+    if not config.lanes:
         message = "the configuration names no destination: `headrace run` cannot start it"
         yield Finding("destination", Severity.ERROR, message, "add a section destination with a kind, such as iceberg")
-        return
-    needed = ("pyiceberg", "pyiceberg_core", "pyroaring") if config.destination.kind == "iceberg" else ()
-    missing = [package for package in needed if find_spec(package) is None]
-    if missing:
-        message = f"the destination {config.destination.kind} needs Python packages: {', '.join(missing)}"
-        yield Finding("destination", Severity.ERROR, message, "pip install 'headrace[iceberg]'")
+    for kind in dict.fromkeys(destination.kind for destination in config.lanes.values()):
+        missing = [package for package in _PACKAGES.get(kind, ()) if find_spec(package) is None]
+        if missing:
+            message = f"the destination {kind} needs Python packages: {', '.join(missing)}"
+            yield Finding("destination", Severity.ERROR, message, f"pip install 'headrace[{kind}]'")
 
 
 def _java(config: PipelineConfig) -> Iterator[Finding]:
@@ -68,13 +77,19 @@ def _places(config: PipelineConfig) -> dict[str, Path]:
         places["store.path"] = config.store.path.parent
     if config.spool.uri is not None and _is_local(config.spool.uri):
         places["spool.uri"] = Path(config.spool.uri.removeprefix("file://"))
-    settings = None if config.destination is None else destination_settings(config.destination)
-    if isinstance(settings, IcebergConfig):
-        if _is_local(settings.warehouse):
-            places["destination.warehouse"] = Path(settings.warehouse.removeprefix("file://"))
-        if settings.catalog.type is CatalogType.SQLITE and settings.catalog.uri is not None:
-            places["destination.catalog.uri"] = Path(settings.catalog.uri.removeprefix("file://")).parent
+    for at, settings in _table_destinations(config):
+        for setting, place in settings.directories().items():
+            if _is_local(place):
+                places[f"{at}.{setting}"] = Path(place.removeprefix("file://"))
     return {setting: path.absolute() for setting, path in places.items()}
+
+
+def _table_destinations(config: PipelineConfig) -> Iterator[tuple[str, TableDestinationConfig | ParquetConfig]]:
+    """The settings of destinations with places, and where each stands in the configuration."""
+    for name, section in config.lanes.items():
+        settings = destination_settings(section)
+        if isinstance(settings, TableDestinationConfig | ParquetConfig):
+            yield f"destinations.{name}" if name else "destination", settings
 
 
 def _is_local(uri: str) -> bool:
@@ -102,10 +117,10 @@ def _slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterat
 def _named_tables(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterator[Finding]:
     """Tables that settings name and the publication does not have."""
     published = {str(schema.table.name) for schema in published_tables(connection, config.publication_name)}
-    settings = None if config.destination is None else destination_settings(config.destination)
     named = {"table_sync_copy.tables": (config.table_sync_copy.tables, Severity.ERROR)}
-    if isinstance(settings, IcebergConfig):
-        named["destination.tables"] = (tuple(settings.tables), Severity.WARNING)
+    for at, settings in _table_destinations(config):
+        if isinstance(settings, TableDestinationConfig):
+            named[f"{at}.tables"] = (tuple(settings.tables), Severity.WARNING)
     for setting, (tables, severity) in named.items():
         for table in tables:
             if table not in published:

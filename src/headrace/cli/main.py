@@ -11,12 +11,15 @@ from .check import check
 from .copy import copy
 from .demo import demo
 from .init import init
+from .new_destination import new_destination
+from .replay import replay
 from .resync import resync
 from .rollback import rollback
 from .run import run
 from .slot import slot_app
 from .source import source_app
 from .status import status
+from .tail import tail
 
 __all__ = ["app"]
 
@@ -26,6 +29,10 @@ Change data capture from Postgres, decoded column-wise.
 A pipeline reads a [bold]publication[/bold] through a [bold]replication slot[/bold]. Begin by asking whether the server is ready:
 
     headrace check --source postgresql://replicator@db.example.com/shop --publication shop_pub
+
+Or look at its changes as they happen:
+
+    headrace tail postgresql://replicator@db.example.com/shop --publication shop_pub
 
 Then write the pipeline's configuration, and run it:
 
@@ -56,12 +63,15 @@ def headrace(
 
 
 app.command()(init)
+app.command()(tail)
 app.command()(check)
 app.command()(run)
 app.command()(copy)
+app.command()(replay)
 app.command()(demo)
 app.command()(status)
 app.command()(resync)
 app.command()(rollback)
+app.command()(new_destination)
 app.add_typer(slot_app, name="slot")
 app.add_typer(source_app, name="source")

@@ -54,19 +54,51 @@ _REMOTE_CATALOG = """\
     type: sqlite
     uri: catalog.db
 """
-_ICEBERG_DEFAULTS = """\
+_TABLES = """\
   # mirror: the current rows; changelog: every change as a row; soft_delete: the current rows, and deleted ones flagged.
   #: mode: mirror
   # Names at the destination, from those of the source.
   #: namespace: "{schema}"
   #: table_name: "{table}"
 """
+_DELTA = """\
+  # Where the tables are, each in a directory namespace/table: a directory, or a URI that Spark can reach (s3a://…).
+  warehouse: {warehouse}
+  # A catalog of the Spark session in which they are registered too, such as spark_catalog.
+  #: catalog: null
+"""
+_DUCKDB = """\
+  # The file, which is made; or md:NAME for a database at MotherDuck, with its token in HEADRACE__DESTINATION__TOKEN.
+  database: ./headrace.duckdb
+  # Whether the file is closed between batches, so that other processes can open it to read.
+  #: release: false
+"""
+_DUCKLAKE = """\
+  # The database with the lake's metadata: a SQLite file, a DuckDB file (type: duckdb) or Postgres (type: postgres, and
+  # its connection string as uri; the password belongs into HEADRACE__DESTINATION__CATALOG__PASSWORD).
+  catalog:
+    type: sqlite
+    uri: ./lake.sqlite
+  # Where the tables' files go: a directory, or a URI such as s3://bucket/path.
+  data_path: ./lake
+"""
+_PARQUET = """\
+  # A directory of this pipeline alone, or any URI that fsspec knows: s3://bucket/prefix, gs://…, abfs://….
+  location: ./changes
+  # zstd, snappy, gzip or none.
+  #: compression: zstd
+"""
 _WORDS = {
     "iceberg": "Apache Iceberg tables, format version 3.",
+    "delta": "Delta Lake tables.",
+    "duckdb": "A DuckDB database.",
+    "ducklake": "DuckLake: Parquet files, with their metadata in a database.",
+    "parquet": "Every change, as it came, in Parquet files.",
     "stdout": "Every event as a line of JSON on standard output.",
     "memory": "Rows in the memory of the process: for trials.",
     "null": "Nothing is kept: for measurements.",
 }
+_OTHERS = {"duckdb": _DUCKDB + _TABLES, "ducklake": _DUCKLAKE + _TABLES, "parquet": _PARQUET}
 _TAIL = """
 # Where the spool (raw changes on their way) and the store (states, progress) are. A relative path begins where the
 # pipeline is started.
@@ -134,10 +166,14 @@ class PipelineFile:
 
     def _destination(self) -> str:
         text = f"# {_WORDS[self.destination]}\ndestination:\n  kind: {scalar(self.destination)}\n"
+        if self.destination in _OTHERS:
+            return text + _OTHERS[self.destination]
+        if self.destination == "delta":
+            return text + _DELTA.format(warehouse=scalar(self.warehouse)) + _TABLES
         if self.destination != "iceberg":
             return text
         catalog = _REMOTE_CATALOG if "://" in self.warehouse else _LOCAL_CATALOG
-        return text + _ICEBERG.format(warehouse=scalar(self.warehouse)) + catalog + _ICEBERG_DEFAULTS
+        return text + _ICEBERG.format(warehouse=scalar(self.warehouse)) + catalog + _TABLES
 
 
 def scalar(value: Any) -> str:

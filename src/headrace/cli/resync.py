@@ -8,12 +8,12 @@ import typer
 
 from ..config.load import load_pipeline_config
 from ..stores.requests import RequestKind
-from .asking import ask, find_table, known_tables, look_at_source, waited, when
+from .asking import ask, at_destination, find_table, known_tables, look_at_source, waited, when
 from .failing import errors_shown
-from .known_store import required_store
+from .known_store import required_stores
 from .run import ConfigPath
 
-__all__ = ["Wait", "resync"]
+__all__ = ["OneDestination", "Wait", "resync"]
 
 Wait = Annotated[
     bool, typer.Option("--wait", help="Wait until the pipeline has done it and the tables stream, or one failed.")
@@ -22,9 +22,15 @@ _Tables = Annotated[
     list[str],
     typer.Argument(metavar="TABLE...", show_default=False, help="Tables, as schema.table or by their own name."),
 ]
+OneDestination = Annotated[
+    str | None,
+    typer.Option(
+        "--destination", metavar="NAME", show_default="all", help="Of several destinations, the one that is meant."
+    ),
+]
 
 
-def resync(config: ConfigPath, tables: _Tables, wait: Wait = False) -> None:
+def resync(config: ConfigPath, tables: _Tables, wait: Wait = False, destination: OneDestination = None) -> None:
     """Copy tables again, from the start, while the others stream on.
 
     The request is written to the pipeline's store. A running pipeline
@@ -41,19 +47,26 @@ def resync(config: ConfigPath, tables: _Tables, wait: Wait = False) -> None:
 
         headrace resync pipeline.yaml orders --wait
 
+        headrace resync pipeline.yaml orders --destination lake
+
     Exit codes: 0 asked, and with --wait done; 1 with --wait: a table
     failed; 2 wrong usage or configuration, or no such table; 3 could not
     open the store; 130 no longer waiting, the request stands.
     """
     with errors_shown():
         settings = load_pipeline_config(config)
-        with required_store(settings) as store:
+        with required_stores(settings, destination) as stores:
             source = look_at_source(settings)
-            known = known_tables(store, source)
+            known = {name: known_tables(store, source) for name, store in stores.items()}
+            names = {table_id: name for tables_of in known.values() for table_id, name in tables_of.items()}
             # All are looked up before any is asked for.
-            ids = list(dict.fromkeys(find_table(name, known) for name in tables))
-            requests = ask(store, RequestKind.RESYNC, ids)
-            names = ", ".join(str(known[table_id]) for table_id in ids)
-            typer.echo(f"asked pipeline {settings.id} to copy {names} again: {when(source.running)}")
+            ids = list(dict.fromkeys(find_table(name, names) for name in tables))
+            asked = [
+                (store, ask(store, RequestKind.RESYNC, [table_id for table_id in ids if table_id in known[name]]))
+                for name, store in stores.items()
+            ]
+            what = ", ".join(str(names[table_id]) for table_id in ids)
+            where = at_destination(destination)
+            typer.echo(f"asked pipeline {settings.id} to copy {what} again{where}: {when(source.running)}")
             if wait:
-                raise typer.Exit(waited(store, requests))
+                raise typer.Exit(waited(asked))

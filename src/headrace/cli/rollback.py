@@ -8,13 +8,14 @@ import typer
 
 from ..config.load import load_pipeline_config
 from ..errors import PipelineStateError
+from ..stores import PipelineStore
 from ..stores.requests import RequestKind
 from ..table_state import State
-from .asking import ask, find_table, known_tables, look_at_source, waited, when
+from .asking import ask, at_destination, find_table, known_tables, look_at_source, waited, when
 from .exit_code import ExitCode
 from .failing import errors_shown, fail
-from .known_store import required_store
-from .resync import Wait
+from .known_store import required_stores
+from .resync import OneDestination, Wait
 from .run import ConfigPath
 
 __all__ = ["rollback"]
@@ -25,7 +26,13 @@ _Table = Annotated[
 _ToInit = Annotated[bool, typer.Option("--to-init", help="Start the table over: it is copied again, failed or not.")]
 
 
-def rollback(config: ConfigPath, table: _Table, to_init: _ToInit = False, wait: Wait = False) -> None:
+def rollback(
+    config: ConfigPath,
+    table: _Table,
+    to_init: _ToInit = False,
+    wait: Wait = False,
+    destination: OneDestination = None,
+) -> None:
     """Take a failed table out of its error, back to where it was, and try again.
 
     A table in error waits with its position kept. Mend the cause, then
@@ -50,18 +57,28 @@ def rollback(config: ConfigPath, table: _Table, to_init: _ToInit = False, wait: 
     """
     with errors_shown():
         settings = load_pipeline_config(config)
-        with required_store(settings) as store:
+        with required_stores(settings, destination) as stores:
             source = look_at_source(settings)
-            known = known_tables(store, source)
-            table_id = find_table(table, known)
-            state = store.get_table_states()[table_id].state
-            if state is not State.ERRORED and not to_init:
-                msg = f"table {known[table_id]} has not failed: it is in state {state.value}"
-                hint = "nothing to do; to copy it again, use headrace resync"
-                fail(PipelineStateError(msg, hint=hint), ExitCode.USAGE)
+            known = [(store, known_tables(store, source)) for store in stores.values()]
+            names = {table_id: name for _, tables in known for table_id, name in tables.items()}
+            table_id = find_table(table, names)
+            concerned = [store for store, tables in known if table_id in tables]
+            if not to_init:
+                concerned = _failed(concerned, table_id, str(names[table_id]))
             kind = RequestKind.ROLLBACK_TO_INIT if to_init else RequestKind.ROLLBACK
-            requests = ask(store, kind, [table_id])
-            what = f"start {known[table_id]} over" if to_init else f"try {known[table_id]} again"
-            typer.echo(f"asked pipeline {settings.id} to {what}: {when(source.running)}")
+            asked = [(store, ask(store, kind, [table_id])) for store in concerned]
+            what = f"start {names[table_id]} over" if to_init else f"try {names[table_id]} again"
+            where = at_destination(destination)
+            typer.echo(f"asked pipeline {settings.id} to {what}{where}: {when(source.running)}")
             if wait:
-                raise typer.Exit(waited(store, requests))
+                raise typer.Exit(waited(asked))
+
+
+def _failed(stores: list[PipelineStore], table_id: int, name: str) -> list[PipelineStore]:
+    """Those where the table has failed; leaves if there is none."""
+    states = [(store, store.get_table_states()[table_id].state) for store in stores]
+    failed = [store for store, state in states if state is State.ERRORED]
+    if not failed:
+        msg = f"table {name} has not failed: it is in state {states[0][1].value}"
+        fail(PipelineStateError(msg, hint="nothing to do; to copy it again, use headrace resync"), ExitCode.USAGE)
+    return failed

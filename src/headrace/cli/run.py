@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -82,13 +83,13 @@ def run(
         # Spark's modules take a second to import: only who runs a pipeline waits for them.
         with QuietInterrupts():
             from ..pipeline import Pipeline  # noqa: PLC0415
-            from ..pipeline.build import build_destination, build_store  # noqa: PLC0415
+            from ..pipeline.build import build_destinations, build_stores  # noqa: PLC0415
             from .running import Showing, run_in_foreground  # noqa: PLC0415
 
-        def build() -> tuple[PipelineStore, Pipeline]:
-            destination = build_destination(settings)
-            store = build_store(settings)
-            return store, Pipeline(settings, store, destination)
+        def build() -> tuple[Mapping[str, PipelineStore], Pipeline]:
+            destinations = build_destinations(settings)
+            stores = build_stores(settings)
+            return stores, Pipeline(settings, stores, destinations)
 
         ended = run_in_foreground(settings, build, Showing(live, stop_timeout))
         if ended.error is not None:

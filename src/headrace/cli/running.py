@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -50,7 +50,7 @@ class Showing:
     def wants_live_view(self, config: PipelineConfig) -> bool:
         if self.live is not None:
             return self.live
-        to_stdout = config.destination is not None and config.destination.kind == "stdout"
+        to_stdout = any(destination.kind == "stdout" for destination in config.lanes.values())
         if os.environ.get("TERM") == "dumb" or not sys.stderr.isatty():
             return False
         # Rows on the same terminal would tear the view apart.
@@ -68,11 +68,11 @@ class Ended:
 
 
 def run_in_foreground(
-    config: PipelineConfig, build: Callable[[], tuple[PipelineStore, Pipeline]], show: Showing
+    config: PipelineConfig, build: Callable[[], tuple[Mapping[str, PipelineStore], Pipeline]], show: Showing
 ) -> Ended:
     """Build a pipeline and run it until it ends or is stopped. Raises what `build` raises; the rest is in the result.
 
-    The store is closed in the end, and no process is left. A second signal ends this process on the spot.
+    The stores are closed in the end, and no process is left. A second signal ends this process on the spot.
     """
     # Whatever keeps us out of the source has one exit code; it is told before the terminal is taken over.
     connected(config.pg_connection, "check", pipeline=config.id).close()
@@ -86,8 +86,9 @@ def run_in_foreground(
         stack.callback(end_children, _LEAVE_S, others)
         configure_logging(_log_config(config.log, live), pipeline=config.id)
         _look_at_source(config)
-        store, pipeline = build()
-        stack.callback(_closed, store)
+        stores, pipeline = build()
+        for store in stores.values():
+            stack.callback(_closed, store)
         frames = stack.enter_context(_live_frames(config, lines)) if lines else _plain_frames()
         return _run(pipeline, signals, frames, show)
 
@@ -169,7 +170,8 @@ def _plain_frames() -> _Frames:
 
 def _subject(config: PipelineConfig) -> Subject:
     at = config.pg_connection
-    destination = "" if config.destination is None else config.destination.kind
+    kinds = [f"{name} ({one.kind})" if name else one.kind for name, one in config.lanes.items()]
+    destination = ", ".join(kinds)
     source = f"{at.username}@{at.host}:{at.port}/{at.name}"
     return Subject(config.id, source, config.publication_name, config.slot_name, destination)
 

@@ -12,13 +12,13 @@ from ..config.pipeline import InvalidatedSlotBehavior, PipelineConfig, StoreKind
 from ..errors import ConfigError, SlotInUse, StoreError
 from ..postgres.slots import SlotState, drop_slot, slot_state
 from ..postgres.translation import translated_errors
-from ..stores import APPLY
+from ..stores import APPLY, PipelineStore
 from ..table_state import State
 from .connecting import connected
 from .exit_code import ExitCode
 from .failing import errors_shown, fail
 from .figures import size
-from .known_store import known_store
+from .known_store import known_stores
 from .run import ConfigPath
 from .terminal import on_terminal
 
@@ -97,10 +97,8 @@ def _consequence(config: PipelineConfig) -> str:
     if config.invalidated_slot_behavior is InvalidatedSlotBehavior.RECREATE:
         return "without it, the next start makes a new slot and copies all tables again"
     try:
-        with known_store(config) as store:
-            states = {} if store is None else store.get_table_states()
-            begun = any(state.state is not State.INIT for state in states.values())
-            begun = begun or (store is not None and store.get_progress(APPLY) is not None)
+        with known_stores(config) as stores:
+            begun = any(_begun(store) for store in stores.values() if store is not None)
     except StoreError:
         return (
             "without it, the next start copies all tables if none has been copied yet, else it fails, unless "
@@ -112,6 +110,11 @@ def _consequence(config: PipelineConfig) -> str:
         "tables have been copied: without it, the next start FAILS. To begin anew after dropping it, set "
         "invalidated_slot_behavior to recreate (all tables are copied again), or remove the pipeline's store and spool"
     )
+
+
+def _begun(store: PipelineStore) -> bool:
+    begun = any(state.state is not State.INIT for state in store.get_table_states().values())
+    return begun or store.get_progress(APPLY) is not None
 
 
 def _confirm(state: SlotState, yes: bool) -> None:

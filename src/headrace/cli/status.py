@@ -16,7 +16,8 @@ from ..config.load import load_pipeline_config
 from ..errors import HeadraceError, StoreError
 from .exit_code import ExitCode
 from .failing import errors_shown
-from .known_store import known_store
+from .known_store import known_stores, lane_names
+from .resync import OneDestination
 from .run import ConfigPath
 
 if TYPE_CHECKING:
@@ -32,7 +33,13 @@ _Interval = Annotated[float, typer.Option(min=0.1, help="Seconds between two loo
 _WIDTH = 200
 
 
-def status(config: ConfigPath, as_json: _Json = False, watch: _Watch = False, interval: _Interval = 2.0) -> None:
+def status(
+    config: ConfigPath,
+    as_json: _Json = False,
+    watch: _Watch = False,
+    interval: _Interval = 2.0,
+    destination: OneDestination = None,
+) -> None:
     """Show how a pipeline stands: tables, states, lag, slot, spool.
 
     It need not run. Reads the pipeline's store, its source and its spool,
@@ -59,18 +66,18 @@ def status(config: ConfigPath, as_json: _Json = False, watch: _Watch = False, in
     with errors_shown():
         settings = load_pipeline_config(config)
         if not watch:
-            raise typer.Exit(_show_once(settings, as_json))
+            raise typer.Exit(_show_once(settings, as_json, destination))
         try:
-            _keep_showing(settings, as_json, interval)
+            _keep_showing(settings, as_json, interval, destination)
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.OK) from None
 
 
-def _show_once(config: PipelineConfig, as_json: bool) -> ExitCode:
+def _show_once(config: PipelineConfig, as_json: bool, destination: str | None) -> ExitCode:
     from .status_view import as_json as json_of  # noqa: PLC0415 - see run: Spark's modules take a second to import
     from .status_view import render  # noqa: PLC0415
 
-    seen, store_error = _look(config)
+    seen, store_error = _look(config, destination)
     if as_json:
         typer.echo(json.dumps(json_of(config, seen, store_error), indent=2))
     else:
@@ -78,7 +85,7 @@ def _show_once(config: PipelineConfig, as_json: bool) -> ExitCode:
     return _code(seen, store_error)
 
 
-def _keep_showing(config: PipelineConfig, as_json: bool, interval: float) -> None:
+def _keep_showing(config: PipelineConfig, as_json: bool, interval: float, destination: str | None) -> None:
     from .status_view import as_json as json_of  # noqa: PLC0415
     from .status_view import render  # noqa: PLC0415
 
@@ -86,13 +93,13 @@ def _keep_showing(config: PipelineConfig, as_json: bool, interval: float) -> Non
     if console.is_terminal and not as_json:
         with Live(console=console, auto_refresh=False) as live:
             while True:
-                live.update(Group(*render(config, *_look(config))), refresh=True)
+                live.update(Group(*render(config, *_look(config, destination))), refresh=True)
                 time.sleep(interval)
     while True:
         if as_json:
-            typer.echo(json.dumps(json_of(config, *_look(config))))
+            typer.echo(json.dumps(json_of(config, *_look(config, destination))))
         else:
-            _print([*render(config, *_look(config)), Text("")])
+            _print([*render(config, *_look(config, destination)), Text("")])
         time.sleep(interval)
 
 
@@ -111,14 +118,14 @@ def _console() -> Console:
     return console
 
 
-def _look(config: PipelineConfig) -> tuple[Observation, HeadraceError | None]:
+def _look(config: PipelineConfig, destination: str | None) -> tuple[Observation, HeadraceError | None]:
     from ..pipeline.observation import observe  # noqa: PLC0415
 
     try:
-        with known_store(config) as store:
-            return observe(config, store), None
+        with known_stores(config, destination) as stores:
+            return observe(config, stores), None
     except StoreError as error:
-        return observe(config, None), error
+        return observe(config, dict.fromkeys(lane_names(config, destination))), error
 
 
 def _code(seen: Observation, store_error: HeadraceError | None) -> ExitCode:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..config.pipeline import PipelineConfig, StoreKind
-from ..errors import HeadraceError
+from ..errors import HeadraceError, RetryPolicy
 from ..pipeline.observation import Observation, TableObservation
 from ..postgres.slots import SlotState
 from ..table_state import State
@@ -45,6 +45,9 @@ def _head(config: PipelineConfig, seen: Observation) -> Text:
     ]
     if not seen.has_slot:
         word, colour = "copies only", "cyan"
+    if seen.source is not None and seen.source.publication_error is not None:
+        # Whoever holds the slot, or waits, gets nothing.
+        word, colour = "the publication does not exist", "bold red"
     head = Text.assemble(("headrace", "bold"), f"  pipeline {config.id}  ", (word, colour))
     where = config.pg_connection
     head.append(f"  {where.host}:{where.port}/{where.name}, publication {config.publication_name}", "dim")
@@ -53,8 +56,11 @@ def _head(config: PipelineConfig, seen: Observation) -> Text:
 
 def _tables(seen: Observation, known: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading, right in (("table", False), ("state", False), ("since", True), ("copied", True), ("position", True)):
-        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    several = any(one.destination for one in seen.tables)
+    for heading in ("table", "destination", "state") if several else ("table", "state"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("since", "copied", "position"):
+        table.add_column(heading, justify="right", overflow="fold")
     for heading in ("lag", "behind"):
         table.add_column(heading, justify="right")
     table.add_column("")
@@ -62,6 +68,7 @@ def _tables(seen: Observation, known: bool) -> Table:
         state = one.state.state if one.state is not None else None
         table.add_row(
             Text(_name(one)),
+            *((Text(one.destination),) if several else ()),
             _state(state, known),
             _UNKNOWN if one.since is None else duration((datetime.now(timezone.utc) - one.since).total_seconds()),
             _copied(one),
@@ -147,16 +154,22 @@ def _problems(config: PipelineConfig, seen: Observation, store_error: HeadraceEr
         what = "does not exist any more" if gone else "is lost"
         found.append(_problem(f"replication slot {config.slot_name} {what}", _LOST))
     for table in seen.errored:
-        assert table.state is not None
-        retry = table.state.retry_policy.value if table.state.retry_policy is not None else ""
-        again = "it is tried again by itself" if retry == "timed" else f"then: headrace rollback FILE {_name(table)}"
-        advice = "; ".join(filter(None, (table.state.solution, again)))
-        found.append(_problem(f"{_name(table)} failed: {table.state.reason}", advice))
+        found.append(_failure(table))
     if not seen.tables and store_error is None and seen.source is None:
         found.append(Text("no table is known: the pipeline has not run here yet", "dim"))
     if config.store.kind is StoreKind.MEMORY:
         found.append(Text("the store is in memory: states are known to the running process only", "dim"))
     return found
+
+
+def _failure(table: TableObservation) -> Text:
+    state, name = table.state, table.destination
+    assert state is not None
+    where, option = (f" at {name}", f" --destination {name}") if name else ("", "")
+    command = f"then: headrace rollback FILE {_name(table)}{option}"
+    again = "it is tried again by itself" if state.retry_policy is RetryPolicy.TIMED else command
+    advice = "; ".join(filter(None, (state.solution, again)))
+    return _problem(f"{_name(table)} failed{where}: {state.reason}", advice)
 
 
 def _problem(what: str, advice: str) -> Text:
@@ -170,6 +183,10 @@ def as_json(config: PipelineConfig, seen: Observation, store_error: HeadraceErro
         "publication": config.publication_name,
         "running": seen.running,
         "tables": [_table_json(table) for table in seen.tables],
+        "destinations": [
+            {"name": name or None, "tables": [_table_json(table) for table in seen.tables if table.destination == name]}
+            for name in dict.fromkeys(table.destination for table in seen.tables)
+        ],
         "slot": _slot_json(config, seen),
         "spool": None if seen.spool is None else _spool_json(seen),
         "errors": {
@@ -198,6 +215,7 @@ def _table_json(table: TableObservation) -> dict[str, Any]:
         "lag_bytes": table.lag_bytes,
         "lag_seconds": table.lag_seconds,
         "request": table.request.value if table.request is not None else None,
+        "destination": table.destination or None,
     }
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..config.iceberg import IcebergConfig
+from ..config.destination import DESTINATION_SETTINGS, DestinationConfig, StdoutConfig
+from ..config.destination_class import destination_class, settings_of
+from ..config.lane import UNNAMED
 from ..config.load import destination_settings
 from ..config.pipeline import PipelineConfig, StoreKind
 from ..config.spark import SparkConfig
@@ -15,8 +18,9 @@ from ..destinations import MemoryDestination, NullDestination, StdoutDestination
 from ..destinations.around import Around
 from ..destinations.contract import Destination
 from ..destinations.instrumented import DestinationCall, Instrumented
-from ..destinations.jars import NeedsJars
 from ..destinations.retrying import Retrying
+from ..destinations.spark_needs import NeedsSpark
+from ..destinations.transforms import Transformed
 from ..destinations.translated import Translated
 from ..errors import ConfigError
 from ..postgres.catalog import table_schemas
@@ -25,79 +29,150 @@ from ..schema import TableName, TableSchema
 from ..spark.labels import job
 from ..stores import MemoryStore, PostgresStore, SqliteStore
 from ..stores.contract import PipelineStore
+from ..stores.lane_id import lane_id
 from ..telemetry.metrics import Metrics
 from .batches import BatchReader
 from .engine import Engine
 from .memory import MemoryMonitor
+from .outlets import Outlet
 from .reception import Reception
 from .retries import Retries
 from .schema_following import SchemaFollower
+from .shared import Shared
+from .shared_reception import SharedReception
 from .tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["build_destination", "build_engine", "build_store", "spark_config"]
+__all__ = [
+    "build_destination",
+    "build_destinations",
+    "build_engine",
+    "build_shared",
+    "build_store",
+    "build_stores",
+    "spark_config",
+]
 
 _Result = TypeVar("_Result")
+_EXTENSIONS = "spark.sql.extensions"
 
 
-def build_store(config: PipelineConfig) -> PipelineStore:
-    """The store that the settings name."""
+def build_store(config: PipelineConfig, destination: str = UNNAMED) -> PipelineStore:
+    """The store that the settings name; for one of several destinations, by its name, its part of it."""
     if config.store.kind is StoreKind.MEMORY:
         return MemoryStore()
+    key = lane_id(config.id, destination)
     if config.store.kind is StoreKind.POSTGRES:
         database = config.store_pg_connection or config.pg_connection
-        return PostgresStore(lambda: connect(database, "store", pipeline=config.id), config.id)
+        return PostgresStore(lambda: connect(database, "store", pipeline=config.id), key)
     config.store_path.parent.mkdir(parents=True, exist_ok=True)
-    return SqliteStore(config.store_path, config.id)
+    return SqliteStore(config.store_path, key)
+
+
+def build_stores(config: PipelineConfig) -> dict[str, PipelineStore]:
+    """A store for each destination that the settings name, by its name."""
+    return {name: build_store(config, name) for name in config.lanes}
+
+
+def build_destinations(config: PipelineConfig) -> dict[str, Destination]:
+    """The destinations that the settings name, by name: that of `destination` has none. Raises as below."""
+    if not config.lanes:
+        msg = "the configuration names no destination"
+        raise ConfigError(msg, hint=f"add a section destination with a kind: {', '.join(DESTINATION_SETTINGS)}")
+    return {name: _destination(section) for name, section in config.lanes.items()}
 
 
 def build_destination(config: PipelineConfig) -> Destination:
-    """The destination that the settings name. Raises ConfigError for none, or for one that is not installed."""
-    if config.destination is None:
-        msg = "the configuration names no destination"
-        raise ConfigError(msg, hint="add a section destination with a kind: iceberg, stdout, memory or null")
-    settings = destination_settings(config.destination)
-    if isinstance(settings, IcebergConfig):
-        return _iceberg(settings, config.quarantine)
-    kinds: dict[str, Callable[[], Destination]] = {
-        "stdout": StdoutDestination,
-        "memory": MemoryDestination,
-        "null": NullDestination,
-    }
-    return kinds[config.destination.kind]()
+    """The one destination that the settings name. Raises ConfigError for none, or for one that is not installed."""
+    if config.destinations:
+        msg = "the configuration names destinations, not destination"
+        raise ConfigError(msg, hint="use build_destinations")
+    return build_destinations(config)[UNNAMED]
 
 
-def _iceberg(settings: IcebergConfig, quarantine: bool) -> Destination:
+def _destination(section: DestinationConfig) -> Destination:
+    settings, kind = destination_settings(section), section.kind
+    if isinstance(settings, StdoutConfig):
+        return StdoutDestination(format=settings.format.value)
+    if kind in _PLAIN:
+        return _PLAIN[kind]()
+    cls = _class(kind, *_WITH_SETTINGS[kind]) if kind in _WITH_SETTINGS else destination_class(kind)
+    assert cls is not None, "its settings were found by it"
+    built: Destination = cls(settings) if kind in _WITH_SETTINGS or settings_of(cls) else cls()
+    return built
+
+
+_PLAIN: dict[str, Callable[[], Destination]] = {
+    "memory": MemoryDestination,
+    "null": NullDestination,
+}
+_WITH_SETTINGS = {
+    "iceberg": ("iceberg", "IcebergDestination"),
+    "delta": ("delta", "DeltaDestination"),
+    "duckdb": ("duckdb", "DuckDBDestination"),
+    "ducklake": ("duckdb", "DuckDBDestination"),
+    "parquet": ("parquet", "ParquetDestination"),
+}
+"""Modules of `destinations` and their classes: only who uses one needs its extra, which has the name of the kind."""
+
+
+def _class(kind: str, module: str, name: str) -> type[Any]:
     try:
-        from ..destinations.iceberg import IcebergDestination  # noqa: PLC0415 - only who uses it needs the extra
+        found: type[Any] = getattr(import_module(f"headrace.destinations.{module}"), name)
     except ModuleNotFoundError as error:
-        msg = f"the destination iceberg needs the Python package {error.name}, which is not installed"
-        raise ConfigError(msg, hint="install it: pip install 'headrace[iceberg]'") from None
-    return IcebergDestination(settings, quarantine=quarantine)
+        msg = f"the destination {kind} needs the Python package {error.name}, which is not installed"
+        raise ConfigError(msg, hint=f"install it: pip install 'headrace[{kind}]'") from None
+    return found
 
 
-def spark_config(config: PipelineConfig, destination: Destination) -> SparkConfig:
-    """The settings of Spark, with the jars that the destination needs."""
-    needed = destination.packages if isinstance(destination, NeedsJars) else ()
-    return config.spark.model_copy(update={"packages": tuple(dict.fromkeys((*config.spark.packages, *needed)))})
+def spark_config(config: PipelineConfig, *destinations: Destination) -> SparkConfig:
+    """The settings of Spark, with the jars and settings that the destinations need; the user's own win."""
+    needy = [destination for destination in destinations if isinstance(destination, NeedsSpark)]
+    if not needy:
+        return config.spark
+    packages = dict.fromkeys((*config.spark.packages, *(jar for destination in needy for jar in destination.packages)))
+    given = [*(destination.spark_conf for destination in needy), config.spark.conf]
+    conf = {name: value for some in given for name, value in some.items()}
+    extensions = [some[_EXTENSIONS] for some in given if _EXTENSIONS in some]
+    if extensions:
+        conf[_EXTENSIONS] = ",".join(dict.fromkeys(",".join(extensions).split(",")))
+    return config.spark.model_copy(update={"packages": tuple(packages), "conf": conf})
 
 
-def build_engine(
+def build_shared(
     config: PipelineConfig,
-    store: PipelineStore,
-    destination: Destination,
+    outlets: Sequence[Outlet],
     spark: SparkSession | Any,
     stopping: threading.Event,
-) -> Engine:
-    metrics = Metrics(config.id, destination.name)
+) -> Shared:
+    """What the lanes of a life have in common. Their metrics have no destination if there are several."""
+    only = outlets[0] if not outlets[0].name else None
+    metrics = Metrics(config.id, "" if only is None else only.destination.name)
     reception = Reception(config.receiver_config(), stopping)
 
     def memory_changed(active: bool) -> None:
         metrics.backpressure_changed(active)
         reception.pause(active)
 
+    return Shared(
+        config=config,
+        spark=spark,
+        reception=SharedReception(reception, [outlet.name for outlet in outlets]),
+        memory=MemoryMonitor(config.memory_backpressure, config.memory_refresh_interval_ms, memory_changed),
+        metrics=metrics,
+        lanes=len(outlets),
+    )
+
+
+def build_engine(shared: Shared, outlet: Outlet, stopping: threading.Event) -> Engine:
+    """The parts of one lane."""
+    config, store, spark = shared.config, outlet.store, shared.spark
+    metrics = Metrics(config.id, outlet.name, within=shared.metrics) if outlet.name else shared.metrics
+    destination = outlet.destination
+    if config.transforms.tables:
+        destination = Transformed(destination, config.transforms)
     outer = wrapped(destination, spark, metrics, stopping)
     follower = SchemaFollower(partial(_look_up, config), outer.follows, config.schema_changes.of)
     delay_s, attempts = config.table_error_retry_delay_ms / 1000, config.table_error_retry_max_attempts
@@ -108,10 +183,12 @@ def build_engine(
         spark=spark,
         tables=Tables(store, lambda: Retries(delay_s, attempts), config.schema_changes.of),
         batches=BatchReader(spark, config.spool_config(), follower, quarantine=config.quarantine),
-        reception=reception,
-        memory=MemoryMonitor(config.memory_backpressure, config.memory_refresh_interval_ms, memory_changed),
+        reception=shared.reception.of(outlet.name, stopping),
+        memory=shared.memory,
         metrics=metrics,
         stopping=stopping,
+        lane=outlet.name,
+        lanes=shared.lanes,
     )
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
+from ..config.lane import UNNAMED
 from ..config.pipeline import PipelineConfig
 from ..destinations.batch import Changes, EventBatch, TableBatch
 from ..destinations.contract import Destination, Durability
+from ..errors import SparkError
 from ..lsn import INVALID_LSN, Lsn
+from ..spark.labels import cancel, label_thread
 from ..spark.part import PartReport
 from ..spark.rows import LocalRows, TaskRows
 from ..spool import Segment
@@ -20,8 +26,8 @@ from ..telemetry.metrics import Metrics
 from .batches import BatchReader
 from .event_stream import read_events
 from .memory import MemoryMonitor
-from .reception import Reception
 from .schema_following import Version
+from .shared_reception import LaneReception
 from .spans import Span, TableRange
 from .tables import Table, Tables
 
@@ -46,7 +52,7 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One life of a pipeline."""
+    """One destination's part of a life of a pipeline: its lane."""
 
     config: PipelineConfig
     store: PipelineStore
@@ -54,20 +60,41 @@ class Engine:
     spark: SparkSession | Any
     tables: Tables
     batches: BatchReader
-    reception: Reception
+    reception: LaneReception
     memory: MemoryMonitor
     metrics: Metrics
     stopping: threading.Event
+    lane: str = UNNAMED
+    """The destination's name; none if it is the only one."""
+    lanes: int = 1
+    """How many there are: they share the memory."""
 
     @property
     def sync_tag(self) -> str:
         """The tag of jobs that a stop cancels at once: copies and catch-ups."""
-        return f"headrace-{self.config.id}-sync"
+        return f"headrace-{self.config.id}{self._of_lane}-sync"
 
     @property
     def write_tag(self) -> str:
         """The tag of the jobs of batches."""
-        return f"headrace-{self.config.id}-write"
+        return f"headrace-{self.config.id}{self._of_lane}-write"
+
+    @property
+    def _of_lane(self) -> str:
+        return f"-{self.lane}" if self.lane else ""
+
+    def label_thread(self, tag: str) -> None:
+        """For a thread that serves this lane alone: its jobs bear the tag, its log lines the destination's name."""
+        if self.lane:
+            structlog.contextvars.bind_contextvars(destination=self.lane)
+        label_thread(self.spark, tag)
+
+    def abandon(self) -> None:
+        """A lane that failed gives up what it does, and the pipeline goes on with the others."""
+        if self.lane:
+            self.stopping.set()
+            with contextlib.suppress(SparkError):
+                cancel(self.spark, self.sync_tag)
 
     def check_stop(self) -> None:
         if self.stopping.is_set():
@@ -82,6 +109,7 @@ class Engine:
 
     def read(self, table: Table, end: Lsn, segments: list[Segment]) -> TableRead:
         """The table's part of a batch. Raises TableSchemaChanged where the table must be copied again."""
+        self.tables.check_policy(table)
         wanted = self.table_range(table, end)
         spans = self.batches.spans(wanted, segments)
         return TableRead(table, tuple(spans), self.batches.table_batch(wanted, spans, segments))

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from ..config.pipeline import PipelineConfig, PipelineMode
-from ..destinations.contract import Destination, DestinationContext
-from ..errors import HeadraceError, PipelineError, SparkError
-from ..lsn import INVALID_LSN, Lsn
-from ..spark.labels import cancel
-from ..stores.contract import PipelineStore
-from ..stores.records import APPLY
-from ..table_state import State
+from ..errors import PipelineStateError, TableNotFound
+from ..lsn import INVALID_LSN
 from ..telemetry.metrics import Metrics, MetricsServer
-from .apply import ApplyLoop
-from .build import build_engine
-from .discovery import Discovery
+from .build import build_shared
 from .lag_watch import LagWatch
+from .lane import Lane
+from .lanes import Lanes, OneLane, SeveralLanes
+from .outlets import Outlet
+from .reception import Reception
 from .source import Source
-from .status import PipelineState, PipelineStatus, TableStatus
-from .table_sync import TableSync
-from .tables import Tables
+from .status import PipelineState, PipelineStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Life"]
-
-_TURN_S = 0.2
-_COPY_TURN_S = 0.02
-
-_log = structlog.get_logger("headrace.pipeline")
 
 
 class Life:
@@ -42,144 +31,115 @@ class Life:
     def __init__(
         self,
         config: PipelineConfig,
-        store: PipelineStore,
-        destination: Destination,
+        outlets: Sequence[Outlet],
         spark: SparkSession | Any,
         stopping: threading.Event,
     ) -> None:
-        self._engine = build_engine(config, store, destination, spark, stopping)
-        self._loop: ApplyLoop | None = None
+        self._config, self._outlets, self._stopping = config, outlets, stopping
+        self._source = Source(config)
+        self._shared = build_shared(config, outlets, spark, stopping)
+        self._lanes: Lanes = (
+            SeveralLanes(self._shared, outlets, self._source.tables, stopping)
+            if outlets[0].name
+            else OneLane(self._shared, outlets[0], stopping)
+        )
         self._lag: LagWatch | None = None
-        self._discovery: Discovery | None = None
         self._server: MetricsServer | None = None
-        self._opened = False
-
-    @property
-    def tables(self) -> Tables:
-        return self._engine.tables
 
     @property
     def metrics(self) -> Metrics:
-        return self._engine.metrics
+        return self._shared.metrics
+
+    @property
+    def reception(self) -> Reception:
+        return self._shared.reception.receiver
 
     def begin(self) -> None:
-        """Look at the source, open the destination, take up every table where it stands, start the receiver."""
-        engine, config = self._engine, self._engine.config
-        source = Source(config)
-        published = source.tables()
-        source.install()
+        """Look at the source, open the destinations, take up every table where it stands, start the receiver."""
+        config, shared = self._config, self._shared
+        published = self._source.tables()
+        self._source.install()
         # Before the slot: a port that is taken, or a destination that does not open, must not leave one behind, which
         # keeps WAL for nobody.
         if config.metrics.enabled:
-            self._server = engine.metrics.serve(config.metrics.host, config.metrics.port)
-        engine.memory.start()
-        self._opened = True
-        engine.destination.startup(DestinationContext(config.id, engine.store, engine.spark, tuple(published)))
-        source.prepare_slot(engine.store)
-        engine.tables.load(published, engine.destination)
-        if config.mode is PipelineMode.COPY_ONLY:
-            for table in engine.tables.leaving():
-                engine.tables.remove(table)
-            for table in engine.tables.all():
-                engine.tables.start_over(table)
+            self._server = shared.metrics.serve(config.metrics.host, config.metrics.port)
+        shared.memory.start()
+        self._lanes.open(published)
+        if self._stopping.is_set():
             return
-        engine.reception.start()
-        self._discovery = Discovery(config, engine.tables, engine.destination)
-        self._loop = ApplyLoop(engine, self._start_position(), self._discovery)
-        self._discovery.start()
-        self._lag = LagWatch(engine, self._loop)
-        self._lag.start()
-        tables = {state.value: count for state, count in engine.tables.counts().items() if count}
-        _log.info("running", pipeline=config.id, lsn=str(self._loop.position), tables=tables)
+        self._source.prepare_slot([outlet.store for outlet in self._outlets])
+        streams = config.mode is not PipelineMode.COPY_ONLY
+        if streams:
+            self.reception.start()
+        self._lanes.begin(published)
+        if streams:
+            self._lag = LagWatch(shared, self._lanes)
+            self._lag.start()
 
     def run(self) -> None:
         """Until the pipeline is told to stop; a copy-only one until everything is copied."""
-        if self._loop is not None:
-            self._loop.run()
-        elif not self._engine.stopping.is_set():
-            self._copy_all()
+        self._lanes.run()
 
     def end(self, *, after_error: bool = False) -> None:
         """Close everything, in the order in which it depends on each other."""
-        if self._discovery is not None:
-            self._discovery.close()
+        self._lanes.close()
         if self._lag is not None:
             self._lag.close()
-        self._engine.reception.stop()
-        self._engine.memory.close()
+        self.reception.stop()
+        self._shared.memory.close()
         if self._server is not None:
             self._server.close()
-        if self._opened:
-            try:
-                self._engine.destination.shutdown()
-            except HeadraceError as error:
-                if not after_error:
-                    raise
-                _log.warning("the destination did not close", error=str(error))
+        self._lanes.shut(after_error=after_error)
 
     def received(self, error: BaseException) -> bool:
         """Whether it is what ended the receiver."""
-        return error is self._engine.reception.fatal
+        return error is self.reception.fatal
 
     def cancel_copies(self) -> None:
-        self._cancel(self._engine.sync_tag)
+        """At a stop. First the lanes are told: what their jobs raise then says nothing about their tables."""
+        self._lanes.stop()
+        for lane in self._lanes.all():
+            lane.cancel_copies()
 
     def cancel_all(self) -> None:
-        """What is cut off is as after a crash: it is done again."""
-        self._cancel(self._engine.sync_tag)
-        self._cancel(self._engine.write_tag)
+        for lane in self._lanes.all():
+            lane.cancel_all()
 
-    def _cancel(self, tag: str) -> None:
-        try:
-            cancel(self._engine.spark, tag)
-        except SparkError as error:
-            _log.warning("jobs cannot be cancelled", error=str(error))
+    def lanes(self, table: str, destination: str | None) -> list[Lane]:
+        """Those that have a table, or the one that is named; the first if none has. Raises PipelineStateError."""
+        running = {lane.name: lane for lane in self._lanes.running()}
+        names = [lane.name for lane in self._lanes.all()]
+        if destination is not None and destination not in names:
+            msg = f"this pipeline has no destination {destination}"
+            raise PipelineStateError(msg, hint=f"it has {', '.join(filter(None, names)) or 'one, without a name'}")
+        wanted = names if destination is None else [destination]
+        for name in wanted:
+            if name not in running:
+                msg = f"destination {name} is not running"
+                raise PipelineStateError(msg, hint="name another; or use `headrace resync`, which it takes up later")
+        return [running[name] for name in wanted if _has(running[name], table)] or [running[wanted[0]]]
 
     def status(self, state: PipelineState) -> PipelineStatus:
-        engine = self._engine
-        tables = {
-            table.name: TableStatus(
-                table.name, table.state, table.position, table.copy.view(), table.retries.attempts, table.changes
-            )
-            for table in engine.tables.all()
-        }
-        applied = INVALID_LSN if self._loop is None else self._loop.durable
-        lag = self._lag
+        lanes = self._lanes.all()
+        bytes_behind = [lane.lag_bytes for lane in lanes if lane.lag_bytes is not None]
+        seconds_behind = [lane.lag_seconds for lane in lanes if lane.lag_seconds is not None]
         return PipelineStatus(
             state,
-            tables,
-            applied,
-            engine.reception.status,
-            None if lag is None else lag.bytes,
-            None if lag is None else lag.seconds,
-            engine.memory.used_ratio,
-            engine.memory.active,
-            None if lag is None else lag.spool_bytes,
+            {table.key: table for lane in lanes for table in lane.table_statuses()},
+            min((lane.applied for lane in lanes), default=INVALID_LSN),
+            self.reception.status,
+            max(bytes_behind, default=None),
+            max(seconds_behind, default=None),
+            self._shared.memory.used_ratio,
+            self._shared.memory.active,
+            None if self._lag is None else self._lag.spool_bytes,
+            self._lanes.statuses(),
         )
 
-    def _start_position(self) -> Lsn:
-        """Where the apply loop goes on: its stored progress, or where the receiver begins."""
-        engine = self._engine
-        while not engine.stopping.is_set():
-            if engine.reception.wait(lambda status: status.covered > INVALID_LSN, _TURN_S):
-                break
-        stored = engine.store.get_progress(APPLY)
-        return engine.reception.status.covered if stored is None else stored
 
-    def _copy_all(self) -> None:
-        engine = self._engine
-        sync = TableSync(engine, lambda: INVALID_LSN)
-        try:
-            while not engine.stopping.is_set():
-                sync.schedule()
-                engine.stopping.wait(_COPY_TURN_S)
-                waiting = [t for t in engine.tables.all() if t.busy or t.retries.due_at is not None]
-                if not [t for t in waiting if t.state.state is not State.FINISHED_COPY]:
-                    break
-        finally:
-            sync.close()
-        failed = engine.tables.in_state(State.ERRORED)
-        if failed:
-            reasons = "; ".join(f"{table.name}: {table.state.reason}" for table in failed)
-            msg = f"{len(failed)} of {len(engine.tables.all())} tables were not copied"
-            raise PipelineError(msg, detail=reasons, hint=failed[0].state.solution)
+def _has(lane: Lane, table: str) -> bool:
+    try:
+        lane.engine.tables.named(table)
+    except TableNotFound:
+        return False
+    return True

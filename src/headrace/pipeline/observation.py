@@ -54,6 +54,8 @@ class TableObservation:
     lag_seconds: float | None = None
     request: RequestKind | None = None
     """What an operator asked for and the pipeline has not done yet."""
+    destination: str = ""
+    """Its destination's name, where there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class Observation:
     """A pipeline at one moment."""
 
     tables: Sequence[TableObservation]
+    """With several destinations, once for each."""
     source: SourceObservation | None
     source_error: HeadraceError | None
     spool: SpoolObservation | None
@@ -122,11 +125,17 @@ class Observation:
         return self.begun if self.source.slot is None else self.source.slot.lost
 
 
-def observe(config: PipelineConfig, store: PipelineStore | None) -> Observation:
-    """Look at the three places. Without a store, the publication's tables are all that is known of tables."""
+def observe(config: PipelineConfig, stores: Mapping[str, PipelineStore | None]) -> Observation:
+    """Look at the three places. Without a store, the publication's tables are all that is known of tables.
+
+    `stores` is by the destination's name, which is empty for the only one.
+    """
     source, source_error = _source(config)
     spool, spool_error = _spool(config)
-    tables = _tables(store, source, spool)
+    found = [
+        replace(table, destination=name) for name, store in stores.items() for table in _tables(store, source, spool)
+    ]
+    tables = sorted(found, key=lambda table: (table.name is None, table.name, table.id))
     return Observation(tables, source, source_error, spool, spool_error, config.mode is not PipelineMode.COPY_ONLY)
 
 
@@ -180,7 +189,7 @@ def _tables(
     for table_id in {**states, **names}:
         seen = TableObservation(table_id, names.get(table_id), states.get(table_id), request=asked.get(table_id))
         found.append(seen if store is None or seen.state is None else _known(seen, seen.state, store, source, spool))
-    return sorted(found, key=lambda table: (table.name is None, table.name, table.id))
+    return found
 
 
 def _known(

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from ..config.pipeline import InvalidatedSlotBehavior, PipelineConfig
-from ..destinations.contract import Destination
+from ..config.spark import SparkConfig
 from ..errors import HeadraceError, PipelineStateError, PublicationNotFound
 from ..spark.session import open_session
-from ..stores.contract import PipelineStore
+from ..table_state import State
 from ..telemetry.metrics import Metrics
 from .build import spark_config
 from .life import Life
+from .outlets import GivenDestinations, GivenStores, outlets_of
 from .source import LOST_SLOT, await_publication, recreate_slot
 from .status import PipelineState, PipelineStatus
 
@@ -29,7 +30,7 @@ _log = structlog.get_logger("headrace.pipeline")
 
 
 class Pipeline:
-    """Copies the tables of a publication and streams their changes to a destination.
+    """Copies the tables of a publication and streams their changes to a destination, or to several.
 
     Use it in a `with` block, which stops it in order. It runs in threads of its own: `start` returns at once, `wait`
     returns when it has ended and raises what ended it.
@@ -38,13 +39,18 @@ class Pipeline:
     def __init__(
         self,
         config: PipelineConfig,
-        store: PipelineStore,
-        destination: Destination,
+        store: GivenStores,
+        destination: GivenDestinations,
         *,
         spark: SparkSession | Any | None = None,
     ) -> None:
-        """`spark` is a session of yours; without one the pipeline makes its own and ends it."""
-        self._config, self._store, self._destination = config, store, destination
+        """`spark` is a session of yours; without one the pipeline makes its own and ends it.
+
+        For several destinations give them by name, and a store for each by the same name: a mapping, or a function of
+        the name. Raises ConfigError if they do not fit.
+        """
+        self._config = config
+        self._outlets = outlets_of(store, destination)
         self._given_spark = spark
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -114,20 +120,27 @@ class Pipeline:
         """The metrics of the life under way; None before the first."""
         return None if self._life is None else self._life.metrics
 
-    def resync(self, table: str) -> None:
-        """Copy one table again, from the start, while the others stream on. Raises TableNotFound."""
-        self._running().tables.named(table).resync_asked = True
+    def resync(self, table: str, *, destination: str | None = None) -> None:
+        """Copy one table again, from the start, while the others stream on; at all destinations, or the one named.
 
-    def rollback(self, table: str, *, to_init: bool = False) -> None:
+        Raises TableNotFound, or PipelineStateError where a destination does not run.
+        """
+        for lane in self._running().lanes(table, destination):
+            lane.engine.tables.named(table).resync_asked = True
+
+    def rollback(self, table: str, *, to_init: bool = False, destination: str | None = None) -> None:
         """Take a table that failed back to the state before, and try again; or start any table over.
 
-        Raises TableNotFound, or PipelineStateError for a table that has not failed.
+        At all destinations where it has failed, or the one named. Raises TableNotFound, or PipelineStateError for a
+        table that has not failed, and where a destination does not run.
         """
-        tables = self._running().tables
         if to_init:
-            tables.named(table).resync_asked = True
-        else:
-            tables.roll_back(tables.named(table))
+            self.resync(table, destination=destination)
+            return
+        tables = [lane.engine.tables for lane in self._running().lanes(table, destination)]
+        failed = [some for some in tables if some.named(table).state.state is State.ERRORED]
+        for some in failed or tables[:1]:
+            some.roll_back(some.named(table))
 
     def _running(self) -> Life:
         if self._life is None or self._state is not PipelineState.RUNNING:
@@ -137,7 +150,7 @@ class Pipeline:
 
     def _run(self) -> None:
         try:
-            with open_session(self._given_spark or spark_config(self._config, self._destination)) as spark:
+            with open_session(self._given_spark or self._spark_config()) as spark:
                 while not self._stopping.is_set() and self._live(spark):
                     pass
                 self._state = PipelineState.STOPPING
@@ -149,9 +162,12 @@ class Pipeline:
         else:
             self._state = PipelineState.STOPPED
 
+    def _spark_config(self) -> SparkConfig:
+        return spark_config(self._config, *(outlet.destination for outlet in self._outlets))
+
     def _live(self, spark: SparkSession | Any) -> bool:
         """One life, until it ends. True: its slot serves no more, a new one is made, and the next life begins."""
-        self._life = Life(self._config, self._store, self._destination, spark, self._stopping)
+        self._life = Life(self._config, self._outlets, spark, self._stopping)
         try:
             self._life.begin()
             self._state = PipelineState.RUNNING
@@ -159,9 +175,11 @@ class Pipeline:
         except BaseException as error:
             self._life.end(after_error=True)
             # The receiver meets WAL of a time without the publication also where it is back by now.
-            lost = self._state is PipelineState.RUNNING or self._life.received(error)
+            begun = self._state in (PipelineState.RUNNING, PipelineState.WAITING)
+            lost = begun or self._life.received(error)
             if isinstance(error, PublicationNotFound) and lost:
                 # The slot cannot pass the WAL that was written without a publication; nor was all of it sent.
+                self._state = PipelineState.WAITING
                 _log.error("the publication is gone; waiting for it", error=str(error), hint=error.hint)
                 if not await_publication(self._config, self._stopping):
                     return False
@@ -169,7 +187,7 @@ class Pipeline:
                 error, LOST_SLOT
             ):
                 raise
-            recreate_slot(self._config, self._store, error)
+            recreate_slot(self._config, [outlet.store for outlet in self._outlets], error)
             return True
         self._life.end()
         return False

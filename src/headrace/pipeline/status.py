@@ -11,7 +11,7 @@ from ..replication import ReceiverStatus
 from ..table_state import TableState
 from .copy_progress import CopyView
 
-__all__ = ["PipelineState", "PipelineStatus", "TableStatus"]
+__all__ = ["DestinationState", "DestinationStatus", "PipelineState", "PipelineStatus", "TableStatus"]
 
 
 class PipelineState(str, Enum):
@@ -20,9 +20,23 @@ class PipelineState(str, Enum):
     NEW = "new"
     STARTING = "starting"
     RUNNING = "running"
+    WAITING = "waiting"
+    """Its publication was dropped: until it is there again, with tables."""
     STOPPING = "stopping"
     STOPPED = "stopped"
     FAILED = "failed"
+
+
+class DestinationState(str, Enum):
+    """Where one of several destinations is: it fails and starts again apart from the others."""
+
+    OPENING = "opening"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """It failed, and starts again by itself."""
+    FAILED = "failed"
+    """It failed, and waits for an operator and the next start of the pipeline."""
+    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +51,39 @@ class TableStatus:
     """Failures in a row."""
     changes: int = 0
     """Changes applied in this life of the pipeline, before folding."""
+    destination: str = ""
+    """Its destination's name, where there are several."""
+
+    @property
+    def key(self) -> str:
+        """By which a pipeline's status has it."""
+        return f"{self.destination}/{self.name}" if self.destination else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationStatus:
+    """One of several destinations at one moment. `tables` is by name, as schema.table."""
+
+    name: str
+    state: DestinationState
+    tables: Mapping[str, TableStatus] = field(default_factory=dict)
+    applied: Lsn = INVALID_LSN
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
+    error: str | None = None
+    """What it failed with last, until it runs again."""
+    hint: str | None = None
+    attempts: int = 0
+    """Failures in a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """The whole pipeline at one moment. `tables` is by name, as schema.table."""
+    """The whole pipeline at one moment.
+
+    `tables` is by name, as schema.table; with several destinations as destination/schema.table, and `applied` and the
+    lags are those of the destination that is furthest behind.
+    """
 
     state: PipelineState
     tables: Mapping[str, TableStatus] = field(default_factory=dict)
@@ -57,3 +99,5 @@ class PipelineStatus:
     """Whether reading pauses for want of memory."""
     spool_bytes: int | None = None
     """Bytes of segments in the spool, as of the last look; None before the first."""
+    destinations: Mapping[str, DestinationStatus] = field(default_factory=dict)
+    """By name, where the pipeline has several."""

@@ -1,10 +1,9 @@
 """The promises of a store: where a pipeline keeps what must outlive it.
 
-One instance belongs to one pipeline id: it neither sees nor touches what another pipeline keeps in the same place.
-Methods may be called from any thread. A write is atomic, and durable when it returns. If it raises, nothing
-changed; only after StoreIoError the write may have happened, and every method but `rollback_table_state` may be called
-again. A read sees every write that returned before it, whichever instance made it. What the medium does is raised as
-StoreError, never as the medium's own exception.
+One instance belongs to one pipeline id and neither sees nor touches what another keeps in the same place. Methods may
+be called from any thread. A write is atomic, and durable when it returns. If it raises, nothing changed; only after
+StoreIoError it may have happened, and every method but `rollback_table_state` may be called again. A read sees every
+write that returned before it, whichever instance made it. What the medium does is raised as StoreError.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Protocol
 
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema
+from ..schema_policy import Target
 from ..table_state import TableState
 from .copies import CopyStore
 from .records import DestinationTableMetadata, SchemaVersion, StateEntry, Worker
@@ -28,8 +28,8 @@ HISTORY_KEPT = 100
 class SchemaStore(Protocol):
     """Versions of table schemas, each in force from its snapshot LSN until the next."""
 
-    def store_table_schema(self, schema: ReplicatedTableSchema, snapshot_lsn: Lsn) -> SchemaVersion:
-        """Keep a version. One that is there for this table and LSN is replaced."""
+    def store_table_schema(self, schema: ReplicatedTableSchema, since: Lsn, target: Target | None = None) -> None:
+        """Keep a version, and what the destination makes of it if that is another; replaces one of the same LSN."""
 
     def get_table_schema(self, table_id: int, at: Lsn) -> SchemaVersion | None:
         """The version in force at an LSN: the one with the largest snapshot LSN that is not above it."""
@@ -69,8 +69,8 @@ class StateStore(Protocol):
     def update_progress(self, worker: Worker, lsn: Lsn) -> Lsn:
         """Move progress forward; a lower LSN than the stored one is ignored. Returns what is stored afterwards."""
 
-    def delete_progress(self, worker: Worker) -> None:
-        """Forget progress, because the slot it counted on is gone. The next `update_progress` may be lower."""
+    def delete_progress(self, *workers: Worker) -> None:
+        """Forget progress: of a slot that is gone, of tables in step. The next `update_progress` may be lower."""
 
     def get_destination_metadata(self, table_id: int) -> DestinationTableMetadata | None: ...
 

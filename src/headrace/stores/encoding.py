@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import RetryPolicy, StoreCorrupt, StoreVersionError
 from ..lsn import Lsn
 from ..schema import Column, PgType, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
+from ..schema_policy import Target
 from ..table_state import State, TableState
 from .records import CopyBounds
 
@@ -23,6 +24,7 @@ __all__ = [
     "decode_ranges",
     "decode_schema",
     "decode_state",
+    "decode_target",
     "encode_bounds",
     "encode_mask",
     "encode_ranges",
@@ -33,52 +35,30 @@ __all__ = [
 FORMAT = 1
 
 
-def encode_schema(schema: ReplicatedTableSchema) -> str:
-    table = schema.table
-    return _text(
-        {
-            "format": FORMAT,
-            "id": table.id,
-            "schema": table.name.schema,
-            "name": table.name.name,
-            "columns": [_column(column) for column in table.columns],
-            "replica_identity": table.replica_identity.value,
-            "identity_attnums": list(table.identity_attnums),
-            "published_attnums": sorted(schema.mask.attnums),
-            "row_filter": schema.row_filter,
-            **_given("entries", list(schema.entries)),
-            **_given("leaf_files", [list(leaf) for leaf in schema.leaf_files]),
-            **_given("comment", table.comment),
-            **_given("leaves", list(table.leaves)),
-            **_given("natts", table.natts or None),
-            **_given("storage", table.storage or None),
-        }
-    )
+def encode_schema(schema: ReplicatedTableSchema, target: Target | None = None) -> str:
+    """With what the destination makes of it, if that is another."""
+    value = _schema(schema)
+    if target is not None:
+        value["target"] = {"schema": _schema(target.schema), "sources": sorted(target.sources.items())}
+    return _text(value)
 
 
 def decode_schema(text: str) -> ReplicatedTableSchema:
     """Raises StoreVersionError for a later format, StoreCorrupt for what is none."""
     value = _parsed(text)
     try:
-        if value["format"] > FORMAT:
-            msg = f"a stored schema has format {value['format']}, this version reads up to {FORMAT}"
-            raise StoreVersionError(msg)
-        table = TableSchema(
-            id=value["id"],
-            name=TableName(value["schema"], value["name"]),
-            columns=tuple(_to_column(column) for column in value["columns"]),
-            replica_identity=ReplicaIdentity(value["replica_identity"]),
-            identity_attnums=tuple(value["identity_attnums"]),
-            comment=value.get("comment"),
-            leaves=tuple(value.get("leaves", ())),
-            natts=value.get("natts", 0),
-            storage=value.get("storage", 0),
-        )
-        mask = ReplicationMask(frozenset(value["published_attnums"]))
-        leaf_files = tuple((oid, number) for oid, number in value.get("leaf_files", ()))
-        return ReplicatedTableSchema(table, mask, value["row_filter"], tuple(value.get("entries", ())), leaf_files)
+        return _to_schema(value)
     except (KeyError, TypeError, ValueError) as error:
         raise _corrupt("schema", error) from error
+
+
+def decode_target(text: str) -> Target | None:
+    """What stands beside a schema; None if there is nothing."""
+    try:
+        value = _parsed(text).get("target")
+        return None if value is None else Target(_to_schema(value["schema"]), dict(value["sources"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _corrupt("target", error) from error
 
 
 def encode_mask(mask: ReplicationMask) -> str:
@@ -137,6 +117,47 @@ def decode_ranges(text: str) -> tuple[CopyBounds | None, ...]:
         return tuple(_to_bounds(value) for value in _parsed(text))
     except (KeyError, TypeError) as error:
         raise _corrupt("plan of a copy", error) from error
+
+
+def _schema(schema: ReplicatedTableSchema) -> dict[str, Any]:
+    table = schema.table
+    return {
+        "format": FORMAT,
+        "id": table.id,
+        "schema": table.name.schema,
+        "name": table.name.name,
+        "columns": [_column(column) for column in table.columns],
+        "replica_identity": table.replica_identity.value,
+        "identity_attnums": list(table.identity_attnums),
+        "published_attnums": sorted(schema.mask.attnums),
+        "row_filter": schema.row_filter,
+        **_given("entries", list(schema.entries)),
+        **_given("leaf_files", [list(leaf) for leaf in schema.leaf_files]),
+        **_given("comment", table.comment),
+        **_given("leaves", list(table.leaves)),
+        **_given("natts", table.natts or None),
+        **_given("storage", table.storage or None),
+    }
+
+
+def _to_schema(value: dict[str, Any]) -> ReplicatedTableSchema:
+    if value["format"] > FORMAT:
+        msg = f"a stored schema has format {value['format']}, this version reads up to {FORMAT}"
+        raise StoreVersionError(msg)
+    table = TableSchema(
+        id=value["id"],
+        name=TableName(value["schema"], value["name"]),
+        columns=tuple(_to_column(column) for column in value["columns"]),
+        replica_identity=ReplicaIdentity(value["replica_identity"]),
+        identity_attnums=tuple(value["identity_attnums"]),
+        comment=value.get("comment"),
+        leaves=tuple(value.get("leaves", ())),
+        natts=value.get("natts", 0),
+        storage=value.get("storage", 0),
+    )
+    mask = ReplicationMask(frozenset(value["published_attnums"]))
+    leaf_files = tuple((oid, number) for oid, number in value.get("leaf_files", ()))
+    return ReplicatedTableSchema(table, mask, value["row_filter"], tuple(value.get("entries", ())), leaf_files)
 
 
 def _bounds(bounds: CopyBounds | None) -> dict[str, Any] | None:

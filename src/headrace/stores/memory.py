@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema
+from ..schema_policy import Target
 from ..table_state import TableState
 from .contract import HISTORY_KEPT
 from .copies import require_begun
@@ -47,11 +48,9 @@ class MemoryStore:
         self._progress: dict[Worker, Lsn] = {}
         self._requests: dict[int, TableRequest] = {}
 
-    def store_table_schema(self, schema: ReplicatedTableSchema, snapshot_lsn: Lsn) -> SchemaVersion:
-        version = SchemaVersion(snapshot_lsn, schema)
+    def store_table_schema(self, schema: ReplicatedTableSchema, since: Lsn, target: Target | None = None) -> None:
         with self._lock:
-            self._table(version.table_id).schemas[snapshot_lsn] = version
-        return version
+            self._table(schema.table.id).schemas[since] = SchemaVersion(since, schema, target)
 
     def get_table_schema(self, table_id: int, at: Lsn) -> SchemaVersion | None:
         with self._lock:
@@ -108,9 +107,10 @@ class MemoryStore:
             stored = self._progress[worker] = max(lsn, self._progress.get(worker, lsn))
             return stored
 
-    def delete_progress(self, worker: Worker) -> None:
+    def delete_progress(self, *workers: Worker) -> None:
         with self._lock:
-            self._progress.pop(worker, None)
+            for worker in workers:
+                self._progress.pop(worker, None)
 
     def get_destination_metadata(self, table_id: int) -> DestinationTableMetadata | None:
         with self._lock:

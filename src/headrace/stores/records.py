@@ -8,6 +8,7 @@ from enum import Enum
 
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema, ReplicationMask
+from ..schema_policy import Target
 from ..table_state import TableState
 
 __all__ = [
@@ -45,6 +46,8 @@ class SchemaVersion:
 
     snapshot_lsn: Lsn
     schema: ReplicatedTableSchema
+    target: Target | None = None
+    """What the destination's table was made to be for it, by the policy of that time; None: the same."""
 
     @property
     def table_id(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema
+from ..schema_policy import Target
 from ..table_state import TableState
 from . import encoding
 from .contract import HISTORY_KEPT
@@ -104,10 +105,9 @@ class SqlStore:
         self._pipeline = pipeline_id
         self._lsn = database.lsn_parameter
 
-    def store_table_schema(self, schema: ReplicatedTableSchema, snapshot_lsn: Lsn) -> SchemaVersion:
-        definition = encoding.encode_schema(schema)
-        self._write(_STORE_SCHEMA, self._pipeline, schema.table.id, self._lsn(snapshot_lsn), definition)
-        return SchemaVersion(snapshot_lsn, schema)
+    def store_table_schema(self, schema: ReplicatedTableSchema, since: Lsn, target: Target | None = None) -> None:
+        definition = encoding.encode_schema(schema, target)
+        self._write(_STORE_SCHEMA, self._pipeline, schema.table.id, self._lsn(since), definition)
 
     def get_table_schema(self, table_id: int, at: Lsn) -> SchemaVersion | None:
         newest = f"{_SCHEMAS} AND table_id = ? AND snapshot_lsn <= ? ORDER BY snapshot_lsn DESC LIMIT 1"
@@ -186,8 +186,14 @@ class SqlStore:
 
         return self._database.write(self._pipeline, move)
 
-    def delete_progress(self, worker: Worker) -> None:
-        self._write("DELETE FROM @progress WHERE pipeline_id = ? AND table_id = ?", self._pipeline, _table_of(worker))
+    def delete_progress(self, *workers: Worker) -> None:
+        def forget(execute: Execute) -> None:
+            for worker in workers:
+                execute(
+                    "DELETE FROM @progress WHERE pipeline_id = ? AND table_id = ?", self._pipeline, _table_of(worker)
+                )
+
+        self._database.write(self._pipeline, forget)
 
     def get_destination_metadata(self, table_id: int) -> DestinationTableMetadata | None:
         rows = self._read(f"{_METADATA} AND table_id = ?", self._pipeline, table_id)
@@ -313,7 +319,8 @@ class SqlStore:
         return self._database.lsn_result(rows[0][0]) if rows else None
 
     def _version(self, row: Row) -> SchemaVersion:
-        return SchemaVersion(self._database.lsn_result(row[0]), encoding.decode_schema(row[1]))
+        lsn, text = self._database.lsn_result(row[0]), row[1]
+        return SchemaVersion(lsn, encoding.decode_schema(text), encoding.decode_target(text))
 
     def _metadata(self, row: Row) -> DestinationTableMetadata:
         _, destination_table_id, snapshot, mask, status, previous = row

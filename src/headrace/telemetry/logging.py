@@ -1,7 +1,7 @@
 """Sets up logging for a process of Headrace: the command line's, the receiver's. A library's user sets up their own.
 
 Everything goes to one stream: structlog's events and the standard library's records, as JSON or as text for a person.
-Known keys are `pipeline`, `table` and `lsn`.
+Known keys are `pipeline`, `destination` (of several), `table` and `lsn`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any, TextIO
 
 import structlog
@@ -19,7 +20,7 @@ from .redaction import redact
 
 __all__ = ["KEYS", "configure_logging"]
 
-KEYS = ("timestamp", "level", "logger", "event", "pipeline", "table", "lsn")
+KEYS = ("timestamp", "level", "logger", "event", "pipeline", "destination", "table", "lsn")
 """What a line begins with, as far as it has it."""
 
 _HANDLER = "headrace"
@@ -50,11 +51,17 @@ def configure_logging(config: LogConfig, stream: TextIO | None = None, pipeline:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(as_json)],
         )
     )
+    handler.addFilter(_is_worth_it)
     root = logging.getLogger()
     root.handlers = [other for other in root.handlers if other.get_name() != _HANDLER] + [handler]
     root.setLevel(level)
     for name in _NOISY:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+def _is_worth_it(record: logging.LogRecord) -> bool:
+    """py4j logs calls that meet a Java that is ending under no name of its own, with their traceback."""
+    return record.levelno >= logging.WARNING or Path(record.pathname).parent.name != "py4j"
 
 
 def _before_rendering(pipeline: int | None) -> list[Processor]:

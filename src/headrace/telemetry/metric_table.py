@@ -37,7 +37,7 @@ CONSTANT_LABELS = ("pipeline_id", "destination")
 
 LABELS = {
     "pipeline_id": "the pipeline's `id`",
-    "destination": "the destination's name",
+    "destination": "the destination's kind, or its name where there are several; what they share then has none",
     "table": "the source table, as `schema.table`",
     "op": "`insert`, `update`, `delete` or `truncate`",
     "state": "a state in the life of a table: `init`, `data_sync`, … `errored`",
@@ -96,6 +96,9 @@ LAG_SECONDS = Metric(
 )
 PROGRESS = Metric(
     "headrace_progress_lsn", Kind.GAUGE, "Position in the WAL, in bytes from its beginning.", ("position",)
+)
+DESTINATION_RUNNING = Metric(
+    "headrace_destination_running", Kind.GAUGE, "1 while the destination is written to, 0 while it is out of order."
 )
 TABLES = Metric("headrace_tables", Kind.GAUGE, "Tables in each state.", ("state",))
 TABLE_ERRORS = Metric("headrace_table_errors_total", Kind.COUNTER, "Failures of a table.", ("table", "kind"))

@@ -5,6 +5,7 @@ Each pipeline has a registry of its own, so that several in one process do not c
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 from collections.abc import Mapping
@@ -42,13 +43,19 @@ class Lag:
 class Metrics:
     """The metrics of one pipeline. Every method may be called from any thread."""
 
-    def __init__(self, pipeline_id: int, destination: str) -> None:
-        self.registry = CollectorRegistry(auto_describe=True)
+    def __init__(self, pipeline_id: int, destination: str, *, within: Metrics | None = None) -> None:
+        """`within`: those of the pipeline, whose registry several destinations share; they have no destination."""
+        self.registry: CollectorRegistry = CollectorRegistry(auto_describe=True) if within is None else within.registry
         self._constant = (str(pipeline_id), destination)
-        self._collectors = {metric.name: self._collector(metric) for metric in ALL_METRICS}
-        for metric in (names.BATCHES, names.BACKPRESSURE, names.RECONNECTS):
-            self._of(metric)
-        self.tables({})
+        self._collectors: dict[str, Any] = (
+            {metric.name: self._collector(metric) for metric in ALL_METRICS} if within is None else within._collectors
+        )
+        if within is None:
+            for metric in (names.BACKPRESSURE, names.RECONNECTS):
+                self._of(metric)
+        if destination:
+            self._of(names.BATCHES)
+            self.tables({})
 
     def _collector(self, metric: Metric) -> Any:
         labels = (*CONSTANT_LABELS, *metric.labels)
@@ -62,7 +69,8 @@ class Metrics:
 
     def _set(self, metric: Metric, value: float | None) -> None:
         if value is None:
-            self._collectors[metric.name].clear()
+            with contextlib.suppress(KeyError):
+                self._collectors[metric.name].remove(*self._constant)
         else:
             self._of(metric).set(value)
 
@@ -120,6 +128,9 @@ class Metrics:
     def receiver_reconnected(self, times: int = 1) -> None:
         self._of(names.RECONNECTS).inc(times)
 
+    def destination_running(self, running: bool) -> None:
+        self._of(names.DESTINATION_RUNNING).set(int(running))
+
     # -- tables -------------------------------------------------------------------------------------------------
 
     def tables(self, count: Mapping[State, int]) -> None:
@@ -143,7 +154,8 @@ class Metrics:
                 continue
             collector = self._collectors[metric.name]
             samples = [sample.labels for family in collector.collect() for sample in family.samples]
-            series = {tuple(labels[name] for name in metric.labels) for labels in samples}
+            ours = [labels for labels in samples if tuple(labels[name] for name in CONSTANT_LABELS) == self._constant]
+            series = {tuple(labels[name] for name in metric.labels) for labels in ours}
             for values in series:
                 if values[metric.labels.index("table")] == str(table):
                     collector.remove(*self._constant, *values)

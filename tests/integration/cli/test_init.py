@@ -188,7 +188,7 @@ def test_who_says_no_is_told_the_sql(path: Path, conninfo: str, connection: Conn
         (("--source", f"postgresql://a:{PASSWORD}@h:port/d", "--publication", "p"), "--source"),
         (
             ("--source", "postgresql://h/d", "--publication", "p", "--destination", "icberg"),
-            "there are iceberg, stdout",
+            "there are iceberg, delta",
         ),
         (("--source", "postgresql://h/d", "--publication", "p", "--table", "t"), "--create-publication"),
     ],

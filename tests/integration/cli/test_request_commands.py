@@ -14,7 +14,7 @@ from failing import Failures
 from headrace.config.load import load_pipeline_config
 from headrace.config.pipeline import PipelineConfig
 from headrace.destinations import NullDestination
-from headrace.errors import DestinationRejected
+from headrace.errors import DestinationRejected, RetryPolicy
 from headrace.pipeline.build import build_store
 from headrace.stores import PipelineStore, RequestKind, SqliteStore
 from headrace.table_state import State, TableState
@@ -134,3 +134,44 @@ def test_a_store_database_that_cannot_be_reached_exits_3(file: Path) -> None:
     result = invoke("resync", file, "orders", HEADRACE__STORE__KIND="postgres", HEADRACE__PG_CONNECTION__PORT="1")
     assert result.exit_code == 3
     assert "cannot connect to the store's database" in result.stderr
+
+
+def test_one_of_several_destinations_can_be_meant(conninfo: str, file: Path, connection: Connection) -> None:
+    several = {"lake": {"kind": "null"}, "duck": {"kind": "null"}, "new": {"kind": "null"}}
+    write_config(file, conninfo, destination=None, destinations=several)
+    config, ids = configured(file), oids(connection)
+    config.store_path.parent.mkdir(parents=True)
+    stores = {name: build_store(config, name) for name in several}
+    for name in ("lake", "duck"):
+        stores[name].update_table_states(dict.fromkeys(ids.values(), TableState(State.INIT)))
+
+    def asked() -> dict[str, list[tuple[RequestKind, int]]]:
+        return {name: [(one.kind, one.table_id) for one in store.get_requests()] for name, store in stores.items()}
+
+    result = invoke("resync", file, "orders", "--destination", "duck")
+    assert result.exit_code == 0, result.stderr
+    assert "asked pipeline 1 to copy public.orders again at duck: it does not run" in result.stdout
+    assert asked() == {"lake": [], "duck": [(RequestKind.RESYNC, ids["orders"])], "new": []}
+    # Without a name, all that have the table
+    assert invoke("resync", file, "customers").exit_code == 0
+    assert asked()["lake"] == [(RequestKind.RESYNC, ids["customers"])]
+    assert (RequestKind.RESYNC, ids["customers"]) in asked()["duck"]
+    assert asked()["new"] == []
+    # A rollback where it has failed
+    failed = TableState(State.ERRORED, None, "no such type", "give it one", RetryPolicy.MANUAL)
+    stores["lake"].update_table_states({ids["orders"]: failed})
+    assert invoke("rollback", file, "orders").exit_code == 0
+    assert (RequestKind.ROLLBACK, ids["orders"]) in asked()["lake"]
+    assert (RequestKind.ROLLBACK, ids["orders"]) not in asked()["duck"]
+    assert invoke("rollback", file, "orders", "--destination", "duck").exit_code == 2
+    # And what there is not
+    result = invoke("resync", file, "orders", "--destination", "lke")
+    assert result.exit_code == 2
+    assert "pipeline 1 has no destination called 'lke'" in result.stderr
+    assert "it has duck, lake, new" in result.stderr
+    result = invoke("status", file)
+    assert result.exit_code == 1
+    assert "public.orders failed at lake: no such type" in result.stdout
+    assert invoke("status", file, "--destination", "duck").exit_code == 0
+    for store in stores.values():
+        store.close()

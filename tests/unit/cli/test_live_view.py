@@ -13,7 +13,7 @@ from headrace.cli.rates import Rates
 from headrace.errors import RetryPolicy, SourceConnectionFailed
 from headrace.lsn import Lsn
 from headrace.pipeline.copy_progress import CopyView
-from headrace.pipeline.status import PipelineState, PipelineStatus, TableStatus
+from headrace.pipeline.status import DestinationState, DestinationStatus, PipelineState, PipelineStatus, TableStatus
 from headrace.replication import ReceiverStatus
 from headrace.table_state import State, TableState
 
@@ -29,7 +29,7 @@ def table(name: str, state: State = State.READY, changes: int = 0, **copy: float
 
 
 def status(*tables: TableStatus, **more: object) -> PipelineStatus:
-    return PipelineStatus(PipelineState.RUNNING, {one.name: one for one in tables}, **more)  # type: ignore[arg-type]
+    return PipelineStatus(PipelineState.RUNNING, {one.key: one for one in tables}, **more)  # type: ignore[arg-type]
 
 
 def text(shown: PipelineStatus, rates: Rates = NO_RATES, width: int = 140, **options: object) -> str:
@@ -40,6 +40,12 @@ def text(shown: PipelineStatus, rates: Rates = NO_RATES, width: int = 140, **opt
 
 def line(printed: str, word: str) -> str:
     return next(line for line in printed.splitlines() if word in line)
+
+
+def test_a_pipeline_that_waits_for_its_publication_says_so() -> None:
+    printed = text(replace(status(), state=PipelineState.WAITING))
+    assert "pipeline 7  waiting for the publication, which does not exist" in printed
+    assert "running" not in line(printed, "pipeline 7")
 
 
 def test_the_header_says_what_runs_where_and_how_far_behind() -> None:
@@ -141,3 +147,18 @@ def test_what_has_stopped_is_no_longer_stopping() -> None:
 
 def test_states_are_counted_in_the_order_of_a_tables_life() -> None:
     assert state_counts(status(table("a"), table("b", State.INIT), table("c"))) == "1 waiting, 2 ready"
+
+
+def test_several_destinations_are_told_apart_and_those_out_of_order_on_top() -> None:
+    lake, duck = (replace(table("public.orders"), destination=name) for name in ("lake", "duck"))
+    waiting = DestinationStatus("duck", DestinationState.WAITING, error="it is\n  away", hint="plug it in", attempts=3)
+    well = DestinationStatus("lake", DestinationState.RUNNING)
+    printed = text(
+        status(lake, duck, destinations={"lake": well, "duck": waiting}), Rates({}, {"lake/public.orders": 7.0})
+    )
+    assert "duck starts again by itself (failed 3 times): it is away → plug it in" in printed
+    assert "7.0/s" in line(printed, "lake/public.orders")
+    assert "7.0/s" not in line(printed, "duck/public.orders")
+    failed = replace(waiting, state=DestinationState.FAILED)
+    assert "duck failed: it is away" in text(status(lake, destinations={"duck": failed}))
+    assert "lake failed" not in printed

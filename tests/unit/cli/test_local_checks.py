@@ -91,3 +91,14 @@ def test_directories_that_cannot_be_written_to(tmp_path: Path) -> None:
 def test_places_elsewhere_are_not_looked_for_here(tmp_path: Path) -> None:
     iceberg = {"kind": "iceberg", "warehouse": "s3://b/w", "catalog": {"type": "rest", "uri": "http://127.0.0.1:1"}}
     assert errors(check_here(config(tmp_path, spool={"uri": "s3://b/spool"}, destination=iceberg))) == []
+
+
+def test_every_one_of_several_destinations_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    several = {
+        "one": {"kind": "iceberg", "warehouse": str(tmp_path / "file")},
+        "two": {"kind": "iceberg", "warehouse": str(tmp_path / "file" / "below")},
+    }
+    found = [message for check, message in errors(check_here(config(tmp_path, destination=None, destinations=several)))]
+    assert any(message.startswith("destinations.one.warehouse is ") for message in found)
+    assert any(message.startswith("destinations.two.warehouse is ") for message in found)

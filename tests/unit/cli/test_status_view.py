@@ -13,7 +13,7 @@ from rich.console import Console
 
 from headrace.cli.status_view import as_json, render
 from headrace.config.pipeline import PipelineConfig
-from headrace.errors import HeadraceError, RetryPolicy, SourceConnectionFailed, StoreIoError
+from headrace.errors import HeadraceError, PublicationNotFound, RetryPolicy, SourceConnectionFailed, StoreIoError
 from headrace.lsn import Lsn
 from headrace.pipeline.observation import Observation, SourceObservation, SpoolObservation, TableObservation
 from headrace.postgres.slots import SlotState
@@ -105,6 +105,17 @@ def test_a_slot_that_is_not_there_is_lost_only_if_tables_have_begun() -> None:
     assert as_json(CONFIG, new)["slot"] == {"name": "headrace_3", "exists": False}
 
 
+def test_without_its_publication_a_pipeline_is_not_called_running() -> None:
+    assert WELL.source is not None
+    missing = PublicationNotFound('publication "shop" does not exist', hint="create it")
+    seen = replace(WELL, source=replace(WELL.source, publication_error=missing))
+    head = page(seen).splitlines()[0]
+    assert "the publication does not exist" in head
+    assert "running" not in head
+    assert 'error publication "shop" does not exist' in page(seen)
+    assert as_json(CONFIG, seen)["errors"]["publication"]["hint"] == "create it"
+
+
 def test_a_slot_in_danger_says_how_much_is_left() -> None:
     assert "1.0 MB until it may be lost" in page(slot(WELL, safe_wal_size=1 << 20))
 
@@ -151,3 +162,22 @@ def test_the_json_is_json() -> None:
     assert found["spool"]["segments"] == 1
     assert found["errors"] == {}
     assert found["running"] is True
+
+
+def test_several_destinations_have_a_line_each_and_a_list_each() -> None:
+    lake, duck = replace(ORDERS, destination="lake"), replace(ORDERS, destination="duck", state=FAILED)
+    seen = replace(WELL, tables=[lake, duck])
+    text = page(seen)
+    assert "table          destination  state" in text
+    assert "public.orders  lake         ready" in text
+    assert "public.orders  duck         errored" in text
+    assert "error public.orders failed at duck: no such type" in text
+    assert "then: headrace rollback FILE public.orders --destination duck" in text
+    found = as_json(CONFIG, seen)
+    assert [(one["name"], [table["state"] for table in one["tables"]]) for one in found["destinations"]] == [
+        ("lake", ["ready"]),
+        ("duck", ["errored"]),
+    ]
+    assert [table["destination"] for table in found["tables"]] == ["lake", "duck"]
+    assert [one["name"] for one in as_json(CONFIG, WELL)["destinations"]] == [None]
+    assert "destination" not in page(WELL)

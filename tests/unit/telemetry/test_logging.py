@@ -48,7 +48,8 @@ def json_stream(**settings: Any) -> io.StringIO:
 def test_an_event_is_a_line_of_json_that_begins_with_the_known_keys() -> None:
     stream = json_stream()
     log = structlog.get_logger("headrace.apply")
-    log.info("batch applied", rows=3, lsn=Lsn.parse("0/16B3748"), table=TableName("public", "orders"), pipeline=1)
+    placed = {"table": TableName("public", "orders"), "destination": "lake", "pipeline": 1}
+    log.info("batch applied", rows=3, lsn=Lsn.parse("0/16B3748"), **placed)
     (event,) = logged(stream)
     assert list(event) == [*KEYS, "rows"]
     assert {name: event[name] for name in event if name != "timestamp"} == {
@@ -56,6 +57,7 @@ def test_an_event_is_a_line_of_json_that_begins_with_the_known_keys() -> None:
         "logger": "headrace.apply",
         "event": "batch applied",
         "pipeline": 1,
+        "destination": "lake",
         "table": "public.orders",
         "lsn": "0/16B3748",
         "rows": 3,
@@ -144,3 +146,13 @@ def test_it_may_be_called_again_and_leaves_others_alone() -> None:
         assert theirs in logging.getLogger().handlers
     finally:
         logging.getLogger().removeHandler(theirs)
+
+
+def test_what_py4j_says_of_a_java_that_ends_is_left_out() -> None:
+    stream = io.StringIO()
+    configure_logging(LogConfig(), stream)
+    for path, level in (("/x/py4j/java_gateway.py", logging.INFO), ("/x/py4j/java_gateway.py", logging.ERROR)):
+        record = logging.LogRecord("root", level, path, 1, f"said at {level}", (), None)
+        logging.getLogger().handle(record)
+    assert "said at 20" not in stream.getvalue()
+    assert "said at 40" in stream.getvalue()

@@ -41,6 +41,7 @@ def record_everything(metrics: Metrics) -> None:
     metrics.slot_retained(10)
     metrics.spool_size(20)
     metrics.receiver_reconnected()
+    metrics.destination_running(True)
     metrics.tables({State.READY: 2})
     metrics.table_failed(ORDERS, "destination_timeout")
     metrics.table_retried(ORDERS)
