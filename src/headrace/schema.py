@@ -11,7 +11,9 @@ from enum import Enum
 
 __all__ = [
     "DDL_PREFIX",
+    "NO_TABLE",
     "OWN_SCHEMA",
+    "PUBLICATION_PREFIX",
     "Column",
     "PgType",
     "ReplicaIdentity",
@@ -27,6 +29,12 @@ OWN_SCHEMA = "headrace"
 
 DDL_PREFIX = f"{OWN_SCHEMA}.ddl."
 """How the prefix of a logical message begins that our event trigger sent; the table's OID follows."""
+
+PUBLICATION_PREFIX = f"{OWN_SCHEMA}.publication"
+"""The prefix of what it sends about publications."""
+
+NO_TABLE = 0
+"""Postgres's InvalidOid: the OID that no table has."""
 
 
 def quote_identifier(name: str) -> str:

@@ -1,12 +1,12 @@
 """What a destination's table becomes when its source changes, by policy.
 
 Under `evolve` it is what the source is. Under the others it goes a way of its own, so it is a second schema beside the
-source's: a `Target`. It is made anew from the versions since the copy, one after the other, and so needs no record.
+source's: a `Target`. It is kept with the version of the source that it was made for, and so outlives its policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -15,7 +15,7 @@ from .schema import Column, ReplicatedTableSchema, ReplicationMask
 from .schema_change import ChangeKind, SchemaChange, schema_change
 from .type_change import TypeChange, type_change
 
-__all__ = ["SchemaPolicies", "SchemaPolicy", "Target", "advanced", "target_of"]
+__all__ = ["SchemaPolicies", "SchemaPolicy", "Target", "advanced"]
 
 _OWN_ATTNUMS = 10_000
 """Columns of a target that are no longer, or not only, a column of the source have numbers from here on."""
@@ -66,17 +66,6 @@ class Target:
     def is_same(self, schema: ReplicatedTableSchema) -> bool:
         """Whether rows of the source go in as they are."""
         return self.schema == schema and all(here == there for here, there in self.sources.items())
-
-
-def target_of(policies: SchemaPolicies, versions: Iterable[ReplicatedTableSchema]) -> Target:
-    """The target after these versions of the source; the first is that of the copy. Raises SchemaChangeRefused."""
-    listed = iter(versions)
-    known = next(listed)
-    target = Target.same(known)
-    for version in listed:
-        target = advanced(policies, target, known, version)
-        known = version
-    return target
 
 
 def advanced(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -11,7 +13,7 @@ from headrace.errors import SchemaChangeRefused
 from headrace.pgtypes.registry import builtin_type
 from headrace.schema import Column, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
 from headrace.schema_change import ChangeKind
-from headrace.schema_policy import SchemaPolicies, SchemaPolicy, target_of
+from headrace.schema_policy import SchemaPolicies, SchemaPolicy, Target, advanced
 from headrace.spark.projection import projected
 
 TYPES = {"int4": 23, "int8": 20, "text": 25}
@@ -34,6 +36,14 @@ def policies(policy: str, allow: tuple[str, ...] = (), deny: tuple[str, ...] = (
 
 
 A, B = column("a", 2), column("b", 3)
+
+
+def target_of(how: SchemaPolicies, versions: Sequence[ReplicatedTableSchema]) -> Target:
+    """After these versions of the source; the first is that of the copy."""
+    target = Target.same(versions[0])
+    for old, new in pairwise(versions):
+        target = advanced(how, target, old, new)
+    return target
 
 
 def filled(how: SchemaPolicies, *versions: ReplicatedTableSchema) -> dict[str, int | None]:

@@ -57,6 +57,12 @@ class Handoff:
         xids = changes.column("xid").to_numpy().astype(np.uint32)
         if self.key is None:
             return changes.filter(pa.array(~self.ranges[0].snapshot.visible(xids)))
+        some = self.may_be_due(xids)
+        if not some.all():
+            # What all ranges have seen may be older than the key: then it has another name, or another type.
+            changes, xids = changes.filter(pa.array(some)), xids[some]
+        if not changes.num_rows:
+            return changes
         new, old = self._keys(changes)
         seen_new = self._seen(new, xids)
         seen_old = self._seen(old, xids)

@@ -126,9 +126,12 @@ def decode_steps(
             yield change_batch(batch, envelope, rows, relation, conversions)
 
 
-def logical_messages(batch: MessageBatch, envelope: Envelope) -> Iterator[Emitted]:
-    """The batch's transactional logical messages, in order."""
-    for index in np.flatnonzero((envelope.kind == ord("M")) & (envelope.ordinal >= 0)).tolist():
+def logical_messages(
+    batch: MessageBatch, envelope: Envelope, among: npt.NDArray[np.int64] | None = None
+) -> Iterator[Emitted]:
+    """The batch's transactional logical messages, in order; or those of them at the indexes in `among`."""
+    messages = np.flatnonzero(envelope.kind == ord("M")) if among is None else among
+    for index in messages[envelope.ordinal[messages] >= 0].tolist():
         message = decode(batch.message(index))
         assert isinstance(message, m.LogicalMessage)
         yield Emitted(*_place(batch, envelope, index), message)

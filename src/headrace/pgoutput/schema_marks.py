@@ -21,6 +21,9 @@ __all__ = ["Due", "RelationMark", "emitted_for", "relation_marks"]
 Due = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[np.bool_]]
 """Which changes count, by their commit LSNs and xids."""
 
+_PREFIX_AT = 10
+"""Where the prefix of a logical message begins: behind kind, flags and LSN."""
+
 _IS_CHANGE = np.zeros(256, dtype=bool)
 _IS_CHANGE[list(b"IUD")] = True
 
@@ -58,6 +61,10 @@ def relation_marks(batch: MessageBatch, envelope: Envelope, table_id: int, due: 
 
 def emitted_for(batch: MessageBatch, envelope: Envelope, prefix: str) -> Iterator[Emitted]:
     """The transactional logical messages with this prefix, in order."""
-    for emitted in logical_messages(batch, envelope):
-        if emitted.message.prefix == prefix:
-            yield emitted
+    wanted = np.frombuffer(prefix.encode() + b"\0", dtype=np.uint8)
+    messages = np.flatnonzero(envelope.kind == ord("M"))
+    # A batch may have messages about a thousand tables: those of others are not even decoded.
+    at = batch.offsets[messages] + _PREFIX_AT
+    fits = at + len(wanted) <= batch.offsets[messages + 1]
+    same = (batch.data[at[fits][:, np.newaxis] + np.arange(len(wanted))] == wanted).all(axis=1)
+    yield from logical_messages(batch, envelope, messages[fits][same])

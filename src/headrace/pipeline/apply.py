@@ -17,7 +17,6 @@ import structlog
 
 from ..errors import HeadraceError, RetryPolicy, SpoolIoError, StoreIoError, TableSchemaChanged
 from ..lsn import Lsn
-from ..spark.labels import label_thread
 from ..spool import Segment
 from ..stores.records import APPLY
 from ..table_state import State
@@ -57,8 +56,12 @@ class ApplyLoop:
         self._stored = start
         """Up to where that is stored: nothing from here on may be released, for a restart begins here."""
         self._sync = TableSync(engine, lambda: self.position)
-        self._writers = ThreadPoolExecutor(16, "write", partial(label_thread, engine.spark, engine.write_tag))
+        self._writers = ThreadPoolExecutor(16, "write", partial(engine.label_thread, engine.write_tag))
         self._unflushed = 0
+        self._told: Lsn | None = None
+        """What the store was told last."""
+        self._oldest = 0.0
+        """When the first segment of the batch was published."""
         self._requests = Requests(engine.store, engine.tables)
         self._relief_due = time.monotonic()
         self._stored_at = time.monotonic()
@@ -67,7 +70,7 @@ class ApplyLoop:
         )
 
     def run(self) -> None:
-        label_thread(self._engine.spark, self._engine.write_tag)
+        self._engine.label_thread(self._engine.write_tag)
         try:
             while not self._engine.stopping.is_set():
                 try:
@@ -77,6 +80,9 @@ class ApplyLoop:
                     _log.warning("trying again", error=str(error), hint=error.hint, seconds=_OUTAGE_S)
                     self._engine.stopping.wait(_OUTAGE_S)
             self._flush()
+        except BaseException:
+            self._engine.abandon()
+            raise
         finally:
             self._sync.close()
             self._writers.shutdown(wait=True)
@@ -97,6 +103,8 @@ class ApplyLoop:
         started = time.monotonic()
         if self._apply(members, end):
             self._engine.metrics.batch_applied(time.monotonic() - started, size)
+            if size:
+                self._sync.courtesy.applied(max(0.0, time.time() - self._oldest), alone=self._sync.idle)
 
     def _reached(self) -> Lsn:
         """Before this there is nothing that was not applied: behind the last segment nothing came for a while."""
@@ -112,7 +120,7 @@ class ApplyLoop:
         """Tables that stand exactly where everything is durable are in step without a batch of their own."""
         arrived = [t for t in members if t.own_progress and not t.pending and t.position == self.durable]
         if arrived:
-            self._store_progress(self.durable)
+            self._have_stored(self.durable)
             self._engine.tables.in_step(arrived)
             # They held back what may be confirmed and released; there may be no batch for long that tells so.
             self._engine.announce(self._stored)
@@ -135,7 +143,8 @@ class ApplyLoop:
         segments = engine.batches.segments(self.position)
         some = within(segments, self._sync.budget)
         full = len(some) < len(segments)
-        age_ms = (time.time() - some[0].modified) * 1000
+        self._oldest = some[0].modified
+        age_ms = (time.time() - self._oldest) * 1000
         wait_ms = engine.config.batch.max_fill_ms - age_ms
         if not full and 0 < wait_ms <= engine.config.batch.max_fill_ms and not engine.stopping.is_set():
             engine.stopping.wait(min(_IDLE_S, wait_ms / 1000))
@@ -145,7 +154,7 @@ class ApplyLoop:
     def _apply(self, members: list[Table], end: Lsn) -> bool:
         engine = self._engine
         oldest = min((table.written for table in members), default=end)
-        segments = [s for s in engine.batches.segments(oldest) if s.start < end] if oldest < end else []
+        segments = [s for s in engine.batches.segments(oldest, end) if s.start < end] if oldest < end else []
         concerned = [t for t in members if t.written < end and engine.batches.has_changes(t.id, _for(t, segments))]
         if engine.destination.whole_batches:
             if concerned and not self._write_whole(concerned, end, segments):
@@ -156,9 +165,18 @@ class ApplyLoop:
         for table in members:
             if table.state.state in _STREAMING:
                 table.written = max(table.written, end)
+        self._listen(end)
         self.position = end
         self._after(members, bool(concerned))
         return True
+
+    def _listen(self, end: Lsn) -> None:
+        """Whatever the members are, none perhaps: what is told of other tables is for the one who looks for them."""
+        if end <= self.position:
+            return
+        told = [s for s in self._engine.batches.segments(self.position, end) if s.start < end]
+        if self._engine.batches.tells_of_others(told, self._engine.tables.knows):
+            self._discovery.nudge()
 
     def _guarded(self, end: Lsn, segments: list[Segment]) -> Callable[[Table], None]:
         def write(table: Table) -> None:
@@ -171,15 +189,20 @@ class ApplyLoop:
         return write
 
     def _write_whole(self, concerned: list[Table], end: Lsn, segments: list[Segment]) -> bool:
-        """All tables in one call. Its failure is nobody's in particular: the batch is tried again, then all stops."""
+        """All tables in one call. A failure that no table is to blame for: it is tried again, then all stops."""
         engine = self._engine
         read = [part for table in concerned if (part := self._read(table, end, segments)) is not None]
         reach("apply.before_write")
         try:
             engine.write(read, end, segments)
         except HeadraceError as error:
+            blamed = [table for table in concerned if table.id == getattr(error, "table_id", None)]
+            if blamed:
+                self._failed(blamed[0], error)
+                return False
             policy = self._retries.failed(error)
-            if policy is not RetryPolicy.TIMED or self._retries.due_at is None:
+            # One of several destinations fails as a whole, and starts again by itself.
+            if policy is not RetryPolicy.TIMED or self._retries.due_at is None or engine.lane:
                 raise
             delay = max(0.0, self._retries.due_at - time.monotonic())
             _log.warning("the batch failed; trying again", error=str(error), hint=error.hint, seconds=round(delay, 1))
@@ -234,7 +257,7 @@ class ApplyLoop:
         reach("apply.after_progress")
         arrived = [table for table in members if table.own_progress and table.position == self.durable]
         if arrived:
-            self._store_progress(self.durable)
+            self._have_stored(self.durable)
             self._engine.tables.in_step(arrived)
         self._engine.announce(self._stored)
         reach("apply.after_confirm")
@@ -242,16 +265,23 @@ class ApplyLoop:
     def _store_when_idle(self) -> None:
         """Batches that had nothing of ours were not stored; a spool that is not durable keeps their WAL on the source.
 
-        There may be no batch for long, while the WAL of other tables piles up behind them.
+        There may be no batch for long, while the WAL of other tables piles up behind them. And where the quota is used
+        up, the receiver waits to hear of them: there is no batch before that.
         """
         overdue = time.monotonic() - self._stored_at >= _PROGRESS_INTERVAL_S
-        if overdue and self._stored < self.durable and not self._engine.config.spool.durable:
+        waited_for = self._engine.reception.status.state == "paused"
+        if self._stored < self.durable and (waited_for or (overdue and not self._engine.config.spool.durable)):
             self._store_progress(self.durable)
             self._engine.announce(self._stored)
 
+    def _have_stored(self, lsn: Lsn) -> None:
+        if self._told != lsn:
+            self._store_progress(lsn)
+
     def _store_progress(self, lsn: Lsn) -> None:
         self._engine.store.update_progress(APPLY, lsn)
-        self._stored, self._stored_at = lsn, time.monotonic()
+        self._stored = self._told = lsn
+        self._stored_at = time.monotonic()
 
 
 def _for(table: Table, segments: list[Segment]) -> list[Segment]:

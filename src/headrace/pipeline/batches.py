@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config.spool import SpoolConfig
@@ -49,9 +49,9 @@ class BatchReader:
         self._lock = threading.Lock()
         self._spans = SpanReader(config, self.index, follower)
 
-    def segments(self, after: Lsn) -> list[Segment]:
-        """What follows a position. Raises SpoolGap if it is not there any more."""
-        return self._spool.segments(after)
+    def segments(self, after: Lsn, until: Lsn | None = None) -> list[Segment]:
+        """What follows a position; with `until` perhaps only as far. Raises SpoolGap if it is not there any more."""
+        return self._spool.segments(after, until=until)
 
     def oldest_recent(self, now: float, seconds: float) -> Lsn | None:
         """Where the oldest segment starts that was published within the last seconds; None: there is no such one."""
@@ -64,6 +64,11 @@ class BatchReader:
     def end(self) -> Lsn | None:
         position = self._spool.position()
         return None if position is None else position.covered
+
+    def tells_of_others(self, segments: Sequence[Segment], known: Callable[[int], bool]) -> bool:
+        """Whether the event trigger tells of publications here, or of tables that are not known."""
+        indexes = (self.index(name) for segment in segments for name in segment.names)
+        return any(table.ddl and not known(oid) for index in indexes for oid, table in index.tables.items())
 
     def has_changes(self, table_id: int, segments: Sequence[Segment]) -> bool:
         return any(True for _ in self._names(table_id, segments))
@@ -98,9 +103,11 @@ class BatchReader:
 
     def _names(self, table_id: int, segments: Sequence[Segment]) -> Iterator[_Sized]:
         """The parts that have something of the table."""
+        known = self._indexes
         for segment in segments:
             for name in segment.names:
-                table = self.index(name).tables.get(table_id)
+                # Of a table that was just copied there may be thousands: a known one is had without a lock.
+                table = (known.get(name) or self.index(name)).tables.get(table_id)
                 if table is not None and (table.rows or table.truncates or table.ddl):
                     yield name, segment.size // len(segment.names)
 

@@ -64,15 +64,17 @@ class CatchUp:
 
     def _in_reach(self, table: Table) -> bool:
         """Whether what is left fits into one batch of the apply loop."""
-        segments = self._engine.batches.segments(table.written)
-        left = [segment.size for segment in segments if segment.start < self._applied()]
+        applied = self._applied()
+        segments = self._engine.batches.segments(table.written, applied)
+        left = [segment.size for segment in segments if segment.start < applied]
         return sum(left) <= self.budget()
 
     def budget(self) -> int:
         # Those that wait for a worker count as busy too, and may be a thousand.
         workers = self._engine.config.max_table_sync_workers + CATCH_UPS
         active = min(workers, sum(table.busy for table in self._engine.tables.all()))
-        return batch_budget(self._engine.config.batch, self._engine.memory.total_bytes, active + 1)
+        streams = (active + 1) * self._engine.lanes
+        return batch_budget(self._engine.config.batch, self._engine.memory.total_bytes, streams)
 
     def _advance(self, table: Table, target: Lsn) -> None:
         """Apply the next few segments before `target`."""
@@ -81,7 +83,7 @@ class CatchUp:
         engine.memory.wait_until_resumed(_POLL_S)
         if not engine.reception.wait(lambda status: status.covered >= target, _POLL_S):
             return
-        segments = [s for s in engine.batches.segments(table.written) if s.start < target]
+        segments = [s for s in engine.batches.segments(table.written, target) if s.start < target]
         some = within(segments, self.budget())
         end = some[-1].end if some else target
         if len(some) == len(segments):

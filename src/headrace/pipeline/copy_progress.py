@@ -67,7 +67,7 @@ class CopyProgress:
             if self._started is None:
                 return CopyView()
             running = list(self._running().values())
-            read = PartReport.total([self._finished, *running])
+            read = PartReport.total([self._finished, *running]) if running else self._finished
             done = min(self._ranges, self._finished_ranges + int(len(running) * self._ranges_per_work))
             seconds = (self._ended or time.monotonic()) - self._started
             left = None if not done or self._ended else seconds * (self._ranges - done) / done

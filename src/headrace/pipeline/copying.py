@@ -20,22 +20,24 @@ import structlog
 
 from ..config.pipeline import PipelineConfig, PipelineMode
 from ..destinations.contract import Durability
-from ..errors import KeyRangesOvertaken, SourceSchemaError
+from ..errors import KeyRangesOvertaken, SourceConflict, SourceSchemaError
+from ..initial_copy.held_reader import SMALL_BYTES, TooLarge
 from ..initial_copy.key_ranges import plan_key_ranges
 from ..initial_copy.plan import plan_copy
 from ..initial_copy.ranges import CopyOptions, CopyPlan, CopyRange
 from ..lsn import INVALID_LSN, Lsn
-from ..postgres.catalog import table_schemas
+from ..postgres.catalog import current_name, table_schemas
 from ..postgres.connection import connect
 from ..postgres.locks import table_writers
 from ..postgres.publications import published_tables
 from ..postgres.snapshots import ExportedSnapshot, export_snapshot
 from ..schema import ReplicatedTableSchema
-from ..spark.copy_reader import CopyReader, row_schema
-from ..spark.rows import TaskRows
+from ..spark.copy_reader import CopyReader, HeldCopyReader, row_schema
+from ..spark.rows import LocalRows, TaskRows, read_here
 from ..stores.records import CopyBounds, CopyRecord, CopyStart, DestinationTableMetadata
 from ..table_state import State
 from .copy_records import copy_start, handoff_of, ranges_left
+from .copy_sessions import CopySessions
 from .copy_works import copy_works
 from .engine import Engine, Stopped
 from .failpoint import reach
@@ -55,10 +57,11 @@ _log = structlog.get_logger("headrace.copy")
 
 
 class TableCopy:
-    """Copies tables. Stateless; several threads may use it."""
+    """Copies tables. Several threads may use it."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, sessions: CopySessions) -> None:
         self._engine = engine
+        self._sessions = sessions
         config = engine.config.initial_copy
         self._options = CopyOptions(
             rows_per_range=config.rows_per_range,
@@ -116,19 +119,25 @@ class TableCopy:
 
     def _stands(self, table: Table) -> bool:
         """Whether something of ours is at the destination, by the store's record or, if that was lost, by its own."""
+        known = self._engine.store.get_destination_metadata(table.id) is not None
+        return known or self._holds(table.schema)
+
+    def _holds(self, schema: ReplicatedTableSchema) -> bool:
         destination = self._engine.destination
-        if self._engine.store.get_destination_metadata(table.id) is not None:
-            return True
-        return bool(destination.copied_parts(table.schema)) or destination.applied_lsn(table.schema) is not None
+        return bool(destination.copied_parts(schema)) or destination.applied_lsn(schema) is not None
 
     def _look_back(self) -> Lsn:
         """Where catch-up begins: some way back, as far as the spool is sure to be kept.
 
         A transaction can be in the WAL, and received, before the snapshot of another session shows it.
         """
-        config, batches = self._engine.config.spool_config(), self._engine.batches
-        end = batches.end()
-        return batches.oldest_recent(time.time(), config.keep_seconds / 2) or end or INVALID_LSN
+        batches, seconds = self._engine.batches, self._engine.config.spool_config().keep_seconds / 2
+        recent = batches.oldest_recent(time.time(), seconds)
+        if recent is None:
+            # The end first: what comes in between must not be left out.
+            end = batches.end()
+            recent = batches.oldest_recent(time.time(), seconds) or end
+        return recent or INVALID_LSN
 
     def _copy(self, table: Table) -> None:
         if table.wait_for_writers:
@@ -171,6 +180,9 @@ class TableCopy:
         engine.store.store_table_schema(schema, INVALID_LSN)
         name = str(schema.table.name)
         engine.store.store_destination_metadata(table.id, DestinationTableMetadata(name, INVALID_LSN, schema.mask))
+        if self._holds(schema):
+            # Of a table that left, was renamed and came back: a destination looks for former names of known ones only.
+            engine.destination.drop_table_for_copy(schema)
         return plan
 
     def _schema(self, table: Table, held: ExportedSnapshot) -> ReplicatedTableSchema:
@@ -178,18 +190,21 @@ class TableCopy:
         name = self._engine.config.publication_name
         for schema in published_tables(held.connection, name, table.id):
             return schema
-        msg = f"table {table.name} is no longer in publication {name}"
-        raise SourceSchemaError(msg, hint="add it to the publication again, or start the pipeline anew to forget it")
+        msg = f"table {table.name} is not in publication {name}"
+        # It may be back before the publication is looked at again: then nobody else would notice.
+        raise SourceConflict(msg, hint="nothing to do: it is copied when it is back, and forgotten otherwise")
 
     def _held(self, stack: ExitStack, table: Table) -> ExportedSnapshot:
         """A snapshot with the table locked, whatever it is called by now."""
         config = self._engine.config
+        session = stack.enter_context(self._sessions.lent())
         while True:
-            with connect(config.pg_connection, "copy", pipeline=config.id) as connection:
-                found = table_schemas(connection, [table.id]).get(table.id)
-            name = table.schema.table.name if found is None else found.name
+            found = current_name(session, table.id)
+            lock = [found or table.schema.table.name]
             try:
-                return stack.enter_context(export_snapshot(config.pg_connection, lock=[name], pipeline=config.id))
+                return stack.enter_context(
+                    export_snapshot(config.pg_connection, lock=lock, pipeline=config.id, session=session)
+                )
             except SourceSchemaError:
                 if found is None:
                     raise
@@ -265,9 +280,15 @@ class TableCopy:
         if report.rejected:
             engine.metrics.quarantined(name, report.rejected)
 
-    def _rows(self, table: Table, held: ExportedSnapshot, ranges: Sequence[CopyRange]) -> TaskRows:
+    def _rows(self, table: Table, held: ExportedSnapshot, ranges: Sequence[CopyRange]) -> LocalRows | TaskRows:
         engine, schema = self._engine, table.schema
         engine.memory.wait_until_resumed(_MEMORY_PATIENCE_S)
+        if sum(part.estimated_bytes for part in ranges) <= SMALL_BYTES:
+            here = HeldCopyReader(held.connection, schema, quarantine=engine.config.quarantine)
+            try:
+                return read_here(engine.spark, ranges, here, row_schema(schema))
+            except TooLarge:
+                _log.debug("more rows than it seemed: tasks read them", table=table.name)
         reader = CopyReader(
             engine.config.pg_connection, schema, held.name, engine.config.id, quarantine=engine.config.quarantine
         )

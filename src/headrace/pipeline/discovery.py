@@ -1,7 +1,8 @@
 """Tables that come to the publication and leave it while the pipeline runs.
 
-The publication is looked at every few seconds, in a thread and on a connection of its own; what changed is taken up by
-the apply loop. The catalog is ahead of the stream: a table that left stays until everything before the look is applied.
+The publication is looked at every few seconds, sooner when the event trigger tells of one, in a thread and on a
+connection of its own; what changed is taken up by the apply loop. The catalog is ahead of the stream: a table that left
+stays until everything before the look is applied.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from ..lsn import Lsn
 from ..postgres.connection import connect
 from ..postgres.lag import wal_end
 from ..postgres.locks import written_tables
-from ..postgres.publications import PublishedTable, publication_outline, published_tables
+from ..postgres.preflight.contract import Severity
+from ..postgres.preflight.tables import identity_finding
+from ..postgres.publications import PublishedTable, publication_outline, published_tables, read_publication
 from ..postgres.source import installed_version
 from ..schema import ReplicatedTableSchema
 from ..table_state import State
@@ -32,6 +35,8 @@ from .tables import Table, Tables
 __all__ = ["Discovery"]
 
 INTERVAL_S = 3.0
+_SHORTEST_S = 0.5
+"""Between two looks, whoever asks for them: a thousand commands one after the other are not worth a thousand looks."""
 _FILE = 0xFFFFFFFF
 
 _log = structlog.get_logger("headrace.discovery")
@@ -59,19 +64,26 @@ class Discovery:
         self._tables = tables
         self._destination = destination
         self._closed = threading.Event()
+        self._nudged = threading.Event()
         self._lock = threading.Lock()
         self._news: _Look | None = None
         self._look: _Look | None = None
         """The one taken up last. Tables that it cannot be compared with yet are in `_unsettled`."""
         self._unsettled: set[int] = set()
+        self._warned: set[int] = set()
         self._goodbyes = ThreadPoolExecutor(1, "leaving")
         self._thread = threading.Thread(target=self._run, name="publication", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def nudge(self) -> None:
+        """Look soon: something was said about publications, or about a table that is not known."""
+        self._nudged.set()
+
     def close(self) -> None:
         self._closed.set()
+        self._nudged.set()
         if self._thread.is_alive():
             self._thread.join()
         self._goodbyes.shutdown(wait=True)
@@ -133,7 +145,7 @@ class Discovery:
 
     def _ask_copy(self, table: Table, problem: str) -> None:
         _log.warning("the table is copied again", table=table.name, detail=problem)
-        table.wait_for_writers = table.resync_asked = True
+        table.wait_for_writers = table.resync_asked = table.whole_only = True
 
     def _may_leave(self, table: Table, durable: Lsn, reached: Lsn) -> bool:
         """Whether nothing of it is left to be applied, or nothing can be."""
@@ -169,7 +181,7 @@ class Discovery:
 
     def _watch(self, connection: psycopg.Connection[Any]) -> None:
         known: tuple[PublishedTable, ...] | None = None
-        while not self._closed.wait(INTERVAL_S):
+        while not self._paused():
             outline = publication_outline(connection, self._config.publication_name)
             if outline != known:
                 tables = published_tables(connection, self._config.publication_name)
@@ -181,7 +193,26 @@ class Discovery:
                 look = _Look(time.monotonic(), end, {schema.table.id: schema for schema in tables}, written, told)
                 with self._lock:
                     self._news = look
+                self._warn(connection, look)
                 known = outline
+
+    def _paused(self) -> bool:
+        """Wait until it is time for a look; True: there is to be none."""
+        if self._closed.wait(min(_SHORTEST_S, INTERVAL_S)):
+            return True
+        self._nudged.wait(max(0.0, INTERVAL_S - _SHORTEST_S))
+        self._nudged.clear()
+        return self._closed.is_set()
+
+    def _warn(self, connection: psycopg.Connection[Any], look: _Look) -> None:
+        """Say of tables that join what is said at a start: such a one is copied, and its inserts come."""
+        joining = {oid for oid in look.tables if not self._tables.knows(oid)} - self._warned
+        actions = read_publication(connection, self._config.publication_name).actions if joining else frozenset()
+        self._warned |= joining
+        for oid in joining:
+            found = identity_finding(look.tables[oid], actions)
+            if found is not None and found.severity is Severity.ERROR:
+                _log.warning("a table that joined is not quite ready", found=found.message, hint=found.remedy)
 
 
 def _problem(known: ReplicatedTableSchema, published: ReplicatedTableSchema) -> str | None:
@@ -199,6 +230,8 @@ def _untold(known: ReplicatedTableSchema, published: ReplicatedTableSchema) -> s
     """What else the stream does not tell where the event trigger is not installed."""
     if dict(known.leaf_files).keys() != dict(published.leaf_files).keys():
         return "partitions were attached or detached"
+    if published.leaf_files and known.table.name != published.table.name:
+        return "it was renamed, which is not told where changes are those of its partitions"
     before = {column.name: column.attnum for column in known.columns}
     for column in published.columns:
         if before.get(column.name, column.attnum) != column.attnum:

@@ -6,18 +6,16 @@ Read part by part of the segments in the driver, so memory holds the rows of one
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Union
 
 import numpy as np
 
 from ..config.spool import SpoolConfig
-from ..events import UNCHANGED, Begin, Commit, Delete, Event, Insert, OldRowKind, Relation, Row, Truncate, Update
+from ..events import Begin, Commit, Event
 from ..lsn import Lsn
 from ..pgoutput import messages as m
 from ..pgoutput.decoder import decode
+from ..pgoutput.row_events import PlacedEvent, merged_truncates, row_events
 from ..pgoutput.timestamps import datetime_from_unix
-from ..schema import ReplicatedTableSchema
 from ..spark.change_reader import Place, read_messages
 from ..spool import Segment
 from ..spool.name import SegmentName
@@ -25,9 +23,6 @@ from .batches import BatchReader
 from .spans import Span
 
 __all__ = ["read_events"]
-
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-_Placed = Union[Insert, Update, Delete, Truncate, Relation]  # noqa: UP007
 
 
 def read_events(
@@ -53,8 +48,8 @@ def read_events(
         yield opened
 
 
-def _in_order(reader: BatchReader, spool: SpoolConfig, spans: Sequence[Span], name: SegmentName) -> list[_Placed]:
-    events: list[tuple[Place, _Placed]] = []
+def _in_order(reader: BatchReader, spool: SpoolConfig, spans: Sequence[Span], name: SegmentName) -> list[PlacedEvent]:
+    events: list[tuple[Place, PlacedEvent]] = []
     held = reader.index(name).tables
     for span in spans:
         if span.step is not None and span.part == name:
@@ -64,25 +59,7 @@ def _in_order(reader: BatchReader, spool: SpoolConfig, spans: Sequence[Span], na
             events += _row_events(span, spool, name)
     # Stable: a relation stands at the place of the first change under it, and was put in front of it.
     events.sort(key=lambda event: event[0])
-    return list(_merged([event for _, event in events]))
-
-
-def _merged(events: Sequence[_Placed]) -> Iterator[_Placed]:
-    """One Truncate per statement: each table has brought its own."""
-    held: _Placed | None = None
-    for event in events:
-        if (
-            isinstance(held, Truncate)
-            and isinstance(event, Truncate)
-            and (held.commit_lsn, held.tx_ordinal) == (event.commit_lsn, event.tx_ordinal)
-        ):
-            held = replace(held, schemas=held.schemas + event.schemas)
-            continue
-        if held is not None:
-            yield held
-        held = event
-    if held is not None:
-        yield held
+    return list(merged_truncates(event for _, event in events))
 
 
 def _borders(spool: SpoolConfig, name: SegmentName) -> Mapping[Lsn, tuple[Begin, Commit]]:
@@ -103,35 +80,10 @@ def _borders(spool: SpoolConfig, name: SegmentName) -> Mapping[Lsn, tuple[Begin,
     return found
 
 
-def _row_events(span: Span, spool: SpoolConfig, name: SegmentName) -> list[tuple[Place, _Placed]]:
+def _row_events(span: Span, spool: SpoolConfig, name: SegmentName) -> list[tuple[Place, PlacedEvent]]:
     schema = span.version.target.schema
-    names = [column.name for column in schema.columns]
-    identity = {column.name for column in schema.identity}
     return [
-        ((change["commit_lsn"], change["tx_ordinal"]), _row_event(schema, change, names, identity))
+        ((event.commit_lsn, event.tx_ordinal), event)
         for read in span.reader(spool, quarantine=True)(name)
-        for change in read.rows.to_pylist()
+        for event in row_events(schema, read.rows)
     ]
-
-
-def _row_event(
-    schema: ReplicatedTableSchema, change: dict[str, Any], names: Sequence[str], identity: set[str]
-) -> _Placed:
-    place = (
-        Lsn(change["start_lsn"]), Lsn(change["commit_lsn"]), change["tx_ordinal"], change["xid"],
-        change["commit_time"], schema,
-    )  # fmt: skip
-    if change["op"] == "I":
-        return Insert(*place, change["row"])
-    kind = None if change["old_kind"] is None else OldRowKind(change["old_kind"])
-    old: Row | None = change["old"]
-    if kind is OldRowKind.KEY and old is not None:
-        old = {column: value for column, value in old.items() if column in identity}
-    if change["op"] == "D":
-        assert old is not None
-        assert kind is not None
-        return Delete(*place, old, kind)
-    row = change["row"]
-    for position in change["unchanged"] or ():
-        row[names[position]] = UNCHANGED
-    return Update(*place, row, old, kind)

@@ -15,7 +15,7 @@ from ..events import Relation
 from ..pgoutput.columnar import Emitted
 from ..pgoutput.schema_marks import RelationMark
 from ..postgres.ddl_messages import parse_ddl
-from ..postgres.relation_resolution import CatalogEvidence, resolve_relation
+from ..postgres.relation_resolution import CatalogEvidence, describes, resolve_relation
 from ..schema import ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
 from ..schema_change import copy_reason, rows_rewritten
 from ..schema_policy import SchemaPolicies, Target, advanced
@@ -76,11 +76,7 @@ class SchemaFollower:
     def of_relation(self, version: Version, before: Version, mark: RelationMark) -> Followed | None:
         """What a Relation message tells that a change stands under."""
         schema = version.schema
-        known = [(column.name, column.type.oid, column.typmod) for column in schema.columns]
-        found = [(column.name, column.type_oid, column.typmod) for column in mark.relation.columns]
-        flagged = {column.name for column in mark.relation.columns if column.key}
-        same_name = schema.table.name == TableName(mark.relation.namespace or "pg_catalog", mark.relation.name)
-        if same_name and known == found and flagged == {column.name for column in schema.identity}:
+        if describes(mark.relation, schema):
             return None
         now = self._look_up(schema.table.id)
         resolved = resolve_relation(schema, mark.relation, now, _evidence(schema.table, now))

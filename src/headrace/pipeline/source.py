@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -72,31 +73,36 @@ class Source:
             msg = f"table_sync_copy.tables names {', '.join(unknown)}, which the publication does not have"
             raise ConfigError(msg, detail=f"it has {', '.join(sorted(names))}")
 
-    def prepare_slot(self, store: PipelineStore) -> None:
-        """Make the slot, or see that it is there and whole. A missing one is only made where nothing is lost by it."""
+    def prepare_slot(self, stores: Sequence[PipelineStore]) -> None:
+        """Make the slot, or see that it is there and whole. A missing one is only made where nothing is lost by it.
+
+        Each destination has a store of its own.
+        """
         if self.config.mode is PipelineMode.COPY_ONLY:
             return
         with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
             state = slot_state(connection, self.config.slot_name)
             if state is not None and not state.lost:
                 return
-            problem = self._problem(store, lost=state is not None)
+            problem = self._problem(stores, lost=state is not None)
             if problem is None:
                 lsn = create_slot(connection, self.config.slot_name)
                 _log.info("slot created", slot=self.config.slot_name, lsn=str(lsn))
                 return
         if self.config.invalidated_slot_behavior is not InvalidatedSlotBehavior.RECREATE:
             raise problem
-        recreate_slot(self.config, store, problem)
+        recreate_slot(self.config, stores, problem)
 
-    def _problem(self, store: PipelineStore, *, lost: bool) -> SlotError | None:
+    def _problem(self, stores: Sequence[PipelineStore], *, lost: bool) -> SlotError | None:
         """Why a slot cannot simply be made; None when nothing depends on the one that was."""
         name = self.config.slot_name
         if lost:
             return SlotInvalidated(f"replication slot {name} is invalidated", hint=_REMEDY)
-        begun = [state for state in store.get_table_states().values() if state.state is not State.INIT]
-        if begun or store.get_progress(APPLY) is not None:
-            return SlotNotFound(f"replication slot {name} does not exist, but tables have been copied", hint=_REMEDY)
+        for store in stores:
+            begun = [state for state in store.get_table_states().values() if state.state is not State.INIT]
+            if begun or store.get_progress(APPLY) is not None:
+                msg = f"replication slot {name} does not exist, but tables have been copied"
+                return SlotNotFound(msg, hint=_REMEDY)
         return None
 
 
@@ -114,11 +120,12 @@ def await_publication(config: PipelineConfig, stopping: threading.Event) -> bool
     return False
 
 
-def recreate_slot(config: PipelineConfig, store: PipelineStore, problem: SourceError) -> None:
+def recreate_slot(config: PipelineConfig, stores: Sequence[PipelineStore], problem: SourceError) -> None:
     """Give up what the old slot had: all tables start over, with an empty spool and a new slot."""
     _log.warning("all tables are copied again, from a new slot", error=str(problem), slot=config.slot_name)
-    # The store first: tables that start over need neither slot nor spool.
-    store.reset_for_resync()
+    # The stores first: tables that start over need neither slot nor spool.
+    for store in stores:
+        store.reset_for_resync()
     with connect(config.pg_connection, "pipeline", pipeline=config.id) as connection:
         if slot_state(connection, config.slot_name) is not None:
             drop_slot(connection, config.slot_name, terminate=True)

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from ..config.spool import SpoolConfig
 from ..errors import KeyRangesOvertaken
-from ..events import Relation, Truncate, TruncateOptions
+from ..events import Relation, Truncate
 from ..initial_copy.handoff import Handoff
 from ..lsn import Lsn
 from ..pgoutput.columnar import Emitted, TruncateStep, truncates
+from ..pgoutput.row_events import truncate_event
 from ..pgoutput.schema_marks import RelationMark, emitted_for, relation_marks
-from ..pgoutput.timestamps import datetime_from_unix
 from ..pgtypes.registry import TypeOptions
 from ..schema import DDL_PREFIX, ReplicatedTableSchema
 from ..spark.change_reader import ChangeReader, Place, read_messages
@@ -143,7 +143,7 @@ class SpanReader:
         """The span that begins at the mark, not placed yet; None: the mark means nothing."""
         handoff = wanted.handoff
         if isinstance(mark, TruncateStep):
-            return Span(version, _NOWHERE, _NOWHERE, handoff, _truncate_event(version.target.schema, mark))
+            return Span(version, _NOWHERE, _NOWHERE, handoff, truncate_event((version.target.schema,), mark))
         if isinstance(mark, Emitted):
             followed = self._follower.of_message(version, before, mark)
         else:
@@ -166,20 +166,3 @@ class SpanReader:
         with self._lock:
             known, digests = self._known.get(schema.table.id, (None, set[str]()))
             self._known[schema.table.id] = (schema, digests | {digest} if known == schema else {digest})
-
-
-def _truncate_event(schema: ReplicatedTableSchema, step: TruncateStep) -> Truncate:
-    options = TruncateOptions(0)
-    if step.truncate.cascade:
-        options |= TruncateOptions.CASCADE
-    if step.truncate.restart_identity:
-        options |= TruncateOptions.RESTART_IDENTITY
-    return Truncate(
-        step.start_lsn,
-        step.commit_lsn,
-        step.tx_ordinal,
-        step.xid,
-        datetime_from_unix(step.commit_time),
-        (schema,),
-        options,
-    )

@@ -15,8 +15,11 @@ _log = structlog.get_logger("headrace.spool")
 def relieve_spool(engine: Engine) -> None:
     """When held segments outgrow the quota, give up those held for failed tables, the furthest behind first.
 
-    Such a table is copied again when it comes back. Tables that are being copied or caught up keep theirs.
+    Such a table is copied again when it comes back. Tables that are being copied or caught up keep theirs. Of several
+    destinations only the one that is furthest behind gives up any.
     """
+    if not engine.reception.is_last:
+        return
     quota = engine.config.spool.quota_bytes
     failed = sorted(engine.tables.in_state(State.ERRORED), key=lambda table: table.position)
     for table in failed:

@@ -15,10 +15,11 @@ import structlog
 from ..config.pipeline import PipelineMode
 from ..errors import DestinationError, HeadraceError, KeyRangesOvertaken, SpoolGap, TableSchemaChanged
 from ..lsn import Lsn
-from ..spark.labels import label_thread
 from ..table_state import State
 from .catching_up import CATCH_UPS, CatchUp
+from .copy_sessions import CopySessions
 from .copying import TableCopy
+from .courtesy import Courtesy
 from .engine import Engine, Stopped
 from .tables import Table
 
@@ -33,15 +34,18 @@ class TableSync:
     def __init__(self, engine: Engine, applied: Callable[[], Lsn]) -> None:
         self._engine = engine
         self._applied = applied
-        self._copy = TableCopy(engine)
+        self._sessions = CopySessions(engine.config)
+        self._copy = TableCopy(engine, self._sessions)
         self._catch_up = CatchUp(engine, applied)
         workers = engine.config.max_table_sync_workers
-        labelled = partial(label_thread, engine.spark, engine.sync_tag)
+        labelled = partial(engine.label_thread, engine.sync_tag)
+        self.courtesy = Courtesy(engine.stopping)
         self._copies = ThreadPoolExecutor(workers, "copy", labelled)
         self._catch_ups = ThreadPoolExecutor(CATCH_UPS, "catch-up", labelled)
 
     def schedule(self) -> None:
         """Start whatever is due."""
+        self._sessions.close_idle()
         for table in self._engine.tables.all():
             if table.busy or self._engine.stopping.is_set():
                 continue
@@ -53,20 +57,27 @@ class TableSync:
                 self._submit(pool, table, work)
 
     @property
+    def idle(self) -> bool:
+        """Whether no table is being copied or caught up, nor waits for it."""
+        return not any(table.busy for table in self._engine.tables.all())
+
+    @property
     def budget(self) -> int:
         return self._catch_up.budget()
 
     def lags(self, table: Table) -> bool:
         """Whether a table that streams is too far behind to be taken into the next batch."""
-        if table.written >= self._applied():
+        applied = self._applied()
+        if table.written >= applied:
             return False
-        segments = self._engine.batches.segments(table.written)
-        return sum(segment.size for segment in segments if segment.start < self._applied()) > self.budget
+        segments = self._engine.batches.segments(table.written, applied)
+        return sum(segment.size for segment in segments if segment.start < applied) > self.budget
 
     def close(self) -> None:
         """Wait for all workers; they give up at their next step, because the pipeline is stopping."""
         self._copies.shutdown(wait=True, cancel_futures=True)
         self._catch_ups.shutdown(wait=True, cancel_futures=True)
+        self._sessions.close_idle(0)
 
     def _due(self, table: Table) -> Callable[[Table], None] | None:
         state = table.state.state
@@ -95,6 +106,8 @@ class TableSync:
     def _run(self, table: Table, work: Callable[[Table], None]) -> None:
         tables = self._engine.tables
         try:
+            if work == self._copy.run:
+                self.courtesy.give_way()
             work(table)
         except Stopped:
             _log.info("given up for now", table=table.name, state=table.state.state.value)

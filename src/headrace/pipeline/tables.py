@@ -13,11 +13,17 @@ from dataclasses import dataclass, field
 import structlog
 
 from ..destinations.contract import Destination
-from ..errors import HeadraceError, KeyRangesOvertaken, PipelineStateError, RetryPolicy, TableNotFound
+from ..errors import (
+    HeadraceError,
+    PipelineStateError,
+    RetryPolicy,
+    SchemaChangeRefused,
+    TableNotFound,
+)
 from ..initial_copy.handoff import Handoff
 from ..lsn import INVALID_LSN, Lsn
 from ..schema import ReplicatedTableSchema, TableName
-from ..schema_policy import SchemaPolicies, Target, target_of
+from ..schema_policy import SchemaPolicies, Target
 from ..stores.contract import PipelineStore
 from ..stores.records import APPLY, Worker
 from ..table_state import PERSISTED, State, TableState, advance
@@ -52,7 +58,8 @@ class Table:
     pending: bool = False
     """Whether the destination has accepted something that is not durable yet."""
     whole_only: bool = False
-    """Whether its next copy must be under one snapshot: changes have overtaken a copy by key ranges."""
+    """Whether its next copy must be under one snapshot: changes have overtaken a copy by key ranges, or it replaces
+    what readers see."""
     wait_for_writers: bool = False
     """Whether its copy must wait for transactions that write to it: what they wrote before it was published is not
     sent, and not in a snapshot that does not show them."""
@@ -100,13 +107,14 @@ class Tables:
         self._retries = retries
         self._lock = threading.RLock()
         self._tables: dict[int, Table] = {}
+        """Never changed in place: whoever looks need not wait for the lock, which is held while the store writes."""
 
     def load(self, published: Sequence[ReplicatedTableSchema], destination: Destination) -> None:
         """Take the publication's tables as the store knows them. Those that left it are `leaving`."""
         states = self._store.get_table_states()
         left = self._left({*states} - {schema.table.id for schema in published})
         begun = any(state.state is not State.INIT for state in states.values())
-        self._tables = {}
+        tables: dict[int, Table] = {}
         self._store.update_table_states(
             {s.table.id: TableState(State.INIT) for s in published if s.table.id not in states}
         )
@@ -114,10 +122,11 @@ class Tables:
             table = self._load(schema, states.get(schema.table.id, TableState(State.INIT)), destination)
             # Of a first start nothing was written before the slot that a snapshot would not show.
             table.wait_for_writers = begun and not table.copied
-            self._tables[table.id] = table
+            tables[table.id] = table
         for schema in left:
             # Until when, the first look at the publication says.
-            self._tables[schema.table.id].left_at = _END
+            tables[schema.table.id].left_at = _END
+        self._tables = tables
 
     def _left(self, gone: Iterable[int]) -> list[ReplicatedTableSchema]:
         """What tables that left were at last. One of which nothing is known is forgotten at once."""
@@ -179,8 +188,7 @@ class Tables:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def all(self) -> list[Table]:
-        with self._lock:
-            return list(self._tables.values())
+        return list(self._tables.values())
 
     def named(self, name: str) -> Table:
         for table in self.all():
@@ -216,16 +224,18 @@ class Tables:
         """
         with self._lock:
             self._store.update_table_states({schema.table.id: TableState(State.INIT) for schema in schemas})
+            added = {}
             for schema in schemas:
                 written = not being_written.isdisjoint((schema.table.id, *schema.table.leaves))
                 table = Table(schema, TableState(State.INIT), wait_for_writers=written, retries=self._retries())
-                self._tables[table.id] = table
+                added[table.id] = table
+            self._tables = {**self._tables, **added}
 
     def remove(self, table: Table) -> None:
         """Forget a table that left the publication."""
         with self._lock:
             self._store.delete_table(table.id)
-            del self._tables[table.id]
+            self._tables = {table_id: other for table_id, other in self._tables.items() if table_id != table.id}
 
     def take(self, table: Table) -> bool:
         """Claim a table for work; False if someone has it."""
@@ -259,18 +269,21 @@ class Tables:
         version = self._store.get_table_schema(table.id, before)
         if version is None:
             return
-        policies = self._policies(version.schema.table.name)
-        target = None
-        if not policies.mirrors:
-            kept = [v for v in self._store.get_table_schemas() if v.table_id == table.id and v.snapshot_lsn <= before]
-            target = target_of(policies, [v.schema for v in sorted(kept, key=lambda v: v.snapshot_lsn)])
-        table.become(version.schema, target)
+        table.become(version.schema, version.target)
+
+    def check_policy(self, table: Table) -> None:
+        """Raise SchemaChangeRefused if the table went a way of its own, and is to look like its source by now."""
+        if table.target.is_same(table.schema) or not self._policies(table.schema.table.name).mirrors:
+            return
+        msg = f"table {table.name} followed its source by another policy, and its columns are no longer the source's"
+        raise SchemaChangeRefused(msg, hint="copy it again: resync it; or set the policy back and roll it back")
 
     def altering(self, table: Table, spans: Sequence[Span]) -> None:
         """Before a write: keep the versions it leads to, so that a restart reads on with the one it finds."""
         begun = [(span.began, span.version) for span in spans if span.began is not None]
         for lsn, version in begun:
-            self._store.store_table_schema(version.schema, lsn)
+            other = None if version.target.is_same(version.schema) else version.target
+            self._store.store_table_schema(version.schema, lsn, other)
         metadata = self._store.get_destination_metadata(table.id) if begun else None
         if metadata is not None:
             lsn, version = begun[-1]
@@ -290,9 +303,7 @@ class Tables:
             _log.info("schema changed", table=table.name, lsn=str(lsn), columns=len(version.schema.columns))
         version = begun[-1][1]
         table.become(version.schema, version.target)
-        if self._policies(version.schema.table.name).mirrors:
-            # The others are made of all versions since the copy.
-            self._store.prune_table_schemas({table.id: Lsn(max(0, table.position - 1))})
+        self._store.prune_table_schemas({table.id: Lsn(max(0, table.position - 1))})
 
     def in_step(self, tables: Sequence[Table]) -> None:
         """These stand where the apply loop stands, whose progress is stored: they need none of their own."""
@@ -300,8 +311,8 @@ class Tables:
             done = [table for table in tables if table.state.state is State.SYNC_DONE]
             self._move([(table, TableState(State.READY)) for table in done])
             reach("apply.after_ready")
+            self._store.delete_progress(*(Worker(table.id) for table in tables))
             for table in tables:
-                self._store.delete_progress(Worker(table.id))
                 table.own_progress, table.handoff = False, None
                 table.retries.succeeded()
 
@@ -340,7 +351,9 @@ class Tables:
     def copy_again(self, table: Table, error: HeadraceError) -> None:
         """Back to Init, because the stream does not tell everything that happened to the table's rows."""
         _log.warning("the table is copied again", table=table.name, error=str(error), detail=error.detail)
-        table.whole_only = table.whole_only or isinstance(error, KeyRangesOvertaken)
+        # Changes have overtaken ranges; or what readers see shall be there until all that takes its place is, not only
+        # a first range.
+        table.whole_only = True
         self.start_over(table)
 
     def roll_back(self, table: Table) -> None:

@@ -17,7 +17,7 @@ from ..schema import Column, PgType, ReplicaIdentity, TableName, TableSchema
 from .source.script import describe_query
 from .translation import translated_errors
 
-__all__ = ["described_tables", "table_schema", "table_schemas"]
+__all__ = ["current_name", "described_tables", "table_schema", "table_schemas"]
 
 _QUERY = describe_query().replace("%", "%%").replace("$1", "%(ids)s::pg_catalog.oid[]")
 _SET_AND_TELL = """
@@ -25,6 +25,11 @@ SELECT pg_catalog.current_setting('search_path'), pg_catalog.current_setting('ji
        pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true)
 """
 _RESTORE = "SELECT pg_catalog.set_config('search_path', %s, true), pg_catalog.set_config('jit', %s, true)"
+
+_NAME = """
+SELECT n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = %s
+"""
 
 _Record = Mapping[str, Any]
 
@@ -35,6 +40,13 @@ def table_schemas(connection: psycopg.Connection[Any], table_ids: Iterable[int])
         row = connection.execute(_QUERY, {"ids": list(table_ids)}).fetchone()
     assert row is not None
     return described_tables(row[0])
+
+
+def current_name(connection: psycopg.Connection[Any], table_id: int) -> TableName | None:
+    """What a table is called now; None: there is no such table any more."""
+    with translated_errors("cannot read table definitions"):
+        row = connection.execute(_NAME, (table_id,)).fetchone()
+    return None if row is None else TableName(*row)
 
 
 def described_tables(document: _Record) -> dict[int, TableSchema]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ProtocolError
-from ..schema import DDL_PREFIX, TableSchema
+from ..schema import DDL_PREFIX, PUBLICATION_PREFIX, TableSchema
 from .catalog import described_tables
 
 __all__ = [
@@ -19,8 +19,6 @@ __all__ = [
     "parse_ddl",
     "parse_publication",
 ]
-
-PUBLICATION_PREFIX = "headrace.publication"
 
 _VERSION = 1
 _MAX_OID = (1 << 32) - 1

@@ -9,7 +9,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from ..errors import PublicationNotFound
-from ..schema import OWN_SCHEMA, ReplicatedTableSchema, ReplicationMask, TableSchema, quote_identifier
+from ..schema import OWN_SCHEMA, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema, quote_identifier
 from .catalog import table_schemas
 from .translation import translated_errors
 from .version import ServerVersion
@@ -48,7 +48,8 @@ SELECT c.oid::int8, {attnames}, {rowfilter},
             FROM pg_catalog.pg_partition_ancestors(t.relid) a JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.relid)]
         FROM pg_catalog.pg_partition_tree(c.oid) t WHERE t.isleaf AND t.level > 0 ORDER BY t.relid::oid) END,
     ARRAY(SELECT a.attnum::int4 FROM pg_catalog.pg_attribute a
-          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY 1)
+          WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY 1),
+    n.nspname, c.relname
 {published} ORDER BY n.nspname, c.relname
 """
 
@@ -135,6 +136,7 @@ class PublishedTable:
     leaf_files: tuple[tuple[int, int], ...]
     attnums: tuple[int, ...]
     """Of all its columns: a column that is dropped and added again with the same name has another."""
+    name: TableName
 
 
 def publication_outline(
@@ -152,9 +154,9 @@ def publication_outline(
     return tuple(
         PublishedTable(
             oid, None if attnames is None else tuple(attnames), row_filter, tuple(entries),
-            tuple((leaf, number) for leaf, number in leaf_files or ()), tuple(attnums),
+            tuple((leaf, number) for leaf, number in leaf_files or ()), tuple(attnums), TableName(namespace, table),
         )
-        for oid, attnames, row_filter, entries, leaf_files, attnums in rows
+        for oid, attnames, row_filter, entries, leaf_files, attnums, namespace, table in rows
     )  # fmt: skip
 
 

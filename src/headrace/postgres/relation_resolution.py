@@ -16,7 +16,7 @@ from ..schema_change import change_reason, schema_change
 from ..type_change import TypeChange, type_change, type_text
 from .relation_alignment import Alignment, Known, align
 
-__all__ = ["CatalogEvidence", "Resolved", "resolve_relation"]
+__all__ = ["CatalogEvidence", "Resolved", "describes", "resolve_relation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,16 @@ class Resolved:
 
 
 _NO_EVIDENCE = CatalogEvidence()
+
+
+def describes(relation: m.Relation, schema: ReplicatedTableSchema) -> bool:
+    """Whether a Relation message says what is known already."""
+    known = [(column.name, column.type.oid, column.typmod) for column in schema.columns]
+    found = [(column.name, column.type_oid, column.typmod) for column in relation.columns]
+    flagged = {column.name for column in relation.columns if column.key}
+    # A partitioned table's name may be an older one.
+    name = schema.table.name if schema.table.leaves else TableName(relation.namespace or "pg_catalog", relation.name)
+    return schema.table.name == name and known == found and flagged == {column.name for column in schema.identity}
 
 
 def resolve_relation(
@@ -103,9 +113,11 @@ def _schema(
     columns = tuple(column for _, column in sorted((sent | hidden).items()))
     flagged = {a for a, column in zip(alignment.attnums, relation.columns, strict=True) if column.key}
     versions = [version for version in (now, previous.table) if version is not None]
+    # A root that is renamed is not described again: its changes are those of partitions, which stayed as they were.
+    name = versions[0].name if previous.table.leaves else TableName(relation.namespace or "pg_catalog", relation.name)
     table = TableSchema(
         relation.relation_id,
-        TableName(relation.namespace or "pg_catalog", relation.name),
+        name,
         _keyed(columns, _key(relation, flagged, set(sent), versions)),
         relation.replica_identity,
         _identity(relation, flagged, set(sent), columns, versions),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from .connection import COPYING, connect, connect_replication
 from .translation import translated_errors
 from .version import ServerVersion
 
-__all__ = ["ExportedSnapshot", "Snapshot", "current_snapshot", "export_snapshot"]
+__all__ = ["ExportedSnapshot", "Snapshot", "current_snapshot", "export_snapshot", "snapshot_session"]
 
 _TEXT = re.compile(r"(\d+):(\d+):((?:\d+(?:,\d+)*)?)")
 _USE_EXPORT = "take the snapshot with export_snapshot, which uses a temporary slot on a standby"
@@ -109,10 +109,15 @@ def current_snapshot(connection: psycopg.Connection[Any]) -> Snapshot:
 
 @contextmanager
 def export_snapshot(
-    config: PgConnectionConfig, *, lock: Sequence[TableName] = (), pipeline: str | int | None = None
+    config: PgConnectionConfig,
+    *,
+    lock: Sequence[TableName] = (),
+    pipeline: str | int | None = None,
+    session: psycopg.Connection[Any] | None = None,
 ) -> Iterator[ExportedSnapshot]:
     """Hold a REPEATABLE READ, READ ONLY transaction and export its snapshot until the block ends.
 
+    `session` is one of `snapshot_session` that holds none; without it, a connection is opened for the block.
     The tables in `lock`, with their partitions, are locked (ACCESS SHARE) before the snapshot is taken. Without it an
     ALTER TABLE that rewrites one between snapshot and first read makes it look empty there. Waits for such an ALTER,
     but not for long: SourceLockTimeout.
@@ -122,12 +127,10 @@ def export_snapshot(
     On a standby the snapshot comes from a temporary slot, whose creation waits for the primary's next
     running-transactions record (`SELECT pg_log_standby_snapshot()` on the primary brings it at once).
     """
-    with connect(config, "snapshot", pipeline=pipeline, timeouts=COPYING) as connection:
+    with ExitStack() as stack:
+        connection = session or stack.enter_context(snapshot_session(config, pipeline=pipeline))
+        stack.callback(_end, connection)
         with translated_errors("cannot export a snapshot"):
-            # Held for hours by design; the setting is new in 17, so it is set where it exists.
-            connection.execute(
-                "SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'"
-            )
             standby = _in_recovery(connection)
             connection.execute(_BEGIN)
             if lock:
@@ -139,6 +142,27 @@ def export_snapshot(
             row = connection.execute(_EXPORT).fetchone()
             assert row is not None
         yield ExportedSnapshot(row[0], Snapshot.parse(row[1]), Lsn.parse(row[2]), connection)
+
+
+def snapshot_session(config: PgConnectionConfig, *, pipeline: str | int | None = None) -> psycopg.Connection[Any]:
+    """A connection that can hold snapshots, one after the other. Raises SourceError."""
+    connection = connect(config, "snapshot", pipeline=pipeline, timeouts=COPYING)
+    try:
+        with translated_errors("cannot export a snapshot"):
+            # Held for hours by design; the setting is new in 17, so it is set where it exists.
+            connection.execute(
+                "SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'"
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _end(connection: psycopg.Connection[Any]) -> None:
+    # One that broke has no transaction any more.
+    with suppress(psycopg.Error):
+        connection.rollback()
 
 
 def _in_recovery(connection: psycopg.Connection[Any]) -> bool:

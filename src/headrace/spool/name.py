@@ -30,6 +30,10 @@ class SegmentName:
     part: int = 1
     parts: int = 1
 
+    def __hash__(self) -> int:
+        # Looked up by the thousand; few have the same start.
+        return int.__hash__(self.start)
+
     def __str__(self) -> str:
         return f"{int(self.start):016X}-{int(self.end):016X}.{self.part:04d}-{self.parts:04d}.arrow"
 

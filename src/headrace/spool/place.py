@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
@@ -63,6 +64,8 @@ class LocalPlace:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.staging = root / _STAGING
+        self._entries: dict[str, Entry] = {}
+        """By name, as they were listed last: a file that was published stays as it is."""
         try:
             self.staging.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -83,8 +86,19 @@ class LocalPlace:
                 os.close(descriptor)
 
     def entries(self) -> list[Entry]:
-        with _io_errors("list the spool directory", self.root), os.scandir(self.root) as found:
-            return [entry for item in found if (entry := _entry(item)) is not None]
+        with _io_errors("list the spool directory", self.root):
+            names = os.listdir(self.root)
+            known = self._entries
+            found = {name: entry for name in names if (entry := known.get(name) or self._entry(name)) is not None}
+        self._entries = found
+        return list(found.values())
+
+    def _entry(self, name: str) -> Entry | None:
+        try:
+            status = os.stat(self.root / name)
+        except FileNotFoundError:  # released between the listing and the look at it
+            return None
+        return None if stat.S_ISDIR(status.st_mode) else Entry(name, status.st_size, status.st_mtime)
 
     def read(self, name: str) -> pa.Buffer:
         with _io_errors("read", self.root / name), pa.memory_map(str(self.root / name)) as file:
@@ -93,14 +107,6 @@ class LocalPlace:
     def delete(self, name: str) -> None:
         with _io_errors("delete", self.root / name):
             (self.root / name).unlink(missing_ok=True)
-
-
-def _entry(item: os.DirEntry[str]) -> Entry | None:
-    try:
-        status = item.stat()
-    except FileNotFoundError:  # released between the listing and the look at it
-        return None
-    return None if item.is_dir() else Entry(item.name, status.st_size, status.st_mtime)
 
 
 class ObjectPlace:

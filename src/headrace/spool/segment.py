@@ -54,7 +54,10 @@ class TableIndex:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIndex:
-    """What a segment holds: per table OID, and how many logical messages (DDL travels in them)."""
+    """What a segment holds: per table OID, and how many logical messages (DDL travels in them).
+
+    Under `NO_TABLE` stand messages of our event trigger about publications.
+    """
 
     tables: Mapping[int, TableIndex]
     logical_messages: int = 0

@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,25 +20,13 @@ from ..config.spool import SpoolConfig
 from ..errors import SpoolGap, SpoolIoError
 from ..lsn import Lsn
 from ..pgoutput.batch import MessageBatch
-from .contract import Entry, Place
+from .contract import Place
+from .listing import Listing, Segment
 from .name import IdleMark, SegmentName, parse_name
 from .place import open_place
 from .segment import SegmentIndex, read_index, read_segment, write_segment
 
 __all__ = ["Segment", "Spool", "SpoolPosition"]
-
-_Name = TypeVar("_Name", SegmentName, IdleMark)
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A published range with all its parts, in order."""
-
-    start: Lsn
-    end: Lsn
-    names: tuple[SegmentName, ...]
-    size: int
-    modified: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +38,11 @@ class SpoolPosition:
 
 
 class Spool:
-    """A place with the meaning of its names. Cheap to open; holds no state but the place."""
+    """A place with the meaning of its names. Cheap to open; it remembers only what it saw last."""
 
     def __init__(self, place: Place, *, durable: bool = True) -> None:
         self.place = place
+        self._listing = Listing(place)
         self._durable = durable
 
     @classmethod
@@ -64,14 +51,19 @@ class Spool:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def segments(self, after: Lsn | None = None) -> list[Segment]:
+    def segments(self, after: Lsn | None = None, *, until: Lsn | None = None) -> list[Segment]:
         """The complete segments that hold anything at or after a position, in order.
 
+        With `until` those behind it need not be among them: what was seen last may serve, without another look.
         Raises SpoolGap when they do not begin at that position or do not follow each other.
         """
+        if until is not None:
+            chain, gap = _chain(self._listing.last.segments, after)
+            if gap is None and chain and chain[-1].end >= until:
+                return chain
         known: tuple[Lsn, Lsn] | None = None
         while True:
-            chain, gap = _chain(self._complete(), after)
+            chain, gap = _chain(self._listing.look().segments, after)
             if gap is None:
                 return chain
             if gap == known:
@@ -92,7 +84,7 @@ class Spool:
     def position(self) -> SpoolPosition | None:
         """Where the spool ends, or None for one that nothing was ever written to."""
         ends = [segment.end for segment in self.segments()]
-        marks = [mark for _, mark in self._entries(IdleMark)]
+        marks = self._listing.look().marks
         ends += [mark.end for mark in marks]
         if not ends:
             return None
@@ -100,28 +92,8 @@ class Spool:
 
     def size(self, after: Lsn | None = None) -> int:
         """Bytes of published segments (those not wholly before a position)."""
-        return sum(entry.size for entry, name in self._entries(SegmentName) if after is None or name.end > after)
-
-    def _complete(self) -> list[Segment]:
-        groups: dict[tuple[Lsn, Lsn, int], list[tuple[Entry, SegmentName]]] = defaultdict(list)
-        for entry, name in self._entries(SegmentName):
-            groups[name.start, name.end, name.parts].append((entry, name))
-        segments = [
-            Segment(
-                start,
-                end,
-                tuple(sorted(name for _, name in found)),
-                sum(entry.size for entry, _ in found),
-                max(entry.modified for entry, _ in found),
-            )
-            for (start, end, parts), found in groups.items()
-            if len(found) == parts
-        ]
-        return sorted(segments, key=lambda segment: (segment.start, segment.end))
-
-    def _entries(self, kind: type[_Name]) -> list[tuple[Entry, _Name]]:
-        named = ((entry, parse_name(entry.name)) for entry in self.place.entries())
-        return [(entry, name) for entry, name in named if isinstance(name, kind)]
+        parts = self._listing.look().parts
+        return sum(entry.size for name, entry in parts.values() if after is None or name.end > after)
 
     # -- writing: the receiver only -----------------------------------------------------------------------------
 
@@ -132,8 +104,9 @@ class Spool:
                 staged.unlink()
         except OSError as error:
             raise SpoolIoError(f"cannot clean {self.place.staging}", detail=error.strerror) from error
-        whole = {name for segment in self._complete() for name in segment.names}
-        for _, name in self._entries(SegmentName):
+        listed = self._listing.look()
+        whole = {name for segment in listed.segments for name in segment.names}
+        for name, _ in listed.parts.values():
             if name not in whole:
                 self.place.delete(str(name))
 
@@ -184,7 +157,7 @@ class Spool:
         """Delete segments every table has applied and that are old enough; the newest stays. Returns bytes freed."""
         now = time.time()
         freed = 0
-        for segment in self._complete()[:-1]:
+        for segment in self._listing.look().segments[:-1]:
             # An age below zero means that the clock was set back: it says nothing, and must not fill the disk.
             if segment.end > applied or 0 <= now - segment.modified < keep_seconds:
                 break
@@ -195,7 +168,7 @@ class Spool:
 
     def oldest_end(self) -> Lsn:
         """Where the oldest segment ends that `release` could remove; beyond every position if there is none."""
-        segments = self._complete()
+        segments = self._listing.look().segments
         return segments[0].end if len(segments) > 1 else Lsn((1 << 64) - 1)
 
     def reset(self, start: Lsn) -> None:
@@ -210,7 +183,7 @@ class Spool:
                 self.place.delete(entry.name)
 
 
-def _chain(segments: list[Segment], after: Lsn | None) -> tuple[list[Segment], tuple[Lsn, Lsn] | None]:
+def _chain(segments: Sequence[Segment], after: Lsn | None) -> tuple[list[Segment], tuple[Lsn, Lsn] | None]:
     """What follows a position, and the first hole in it."""
     chain: list[Segment] = []
     reached = after

@@ -62,6 +62,14 @@ def test_each_key_is_judged_by_its_own_range() -> None:
     assert told(TWO.due(batch)) == [("I", 9, None), ("U", 5, None), ("D", None, 3), ("I", 11, None)]
 
 
+def test_what_all_ranges_have_seen_may_be_older_than_the_key_column() -> None:
+    row = pa.struct([("was_id", pa.int64()), ("v", pa.string())])
+    schema = pa.schema([*CHANGE_FIELDS, ("row", row), ("old", row)])
+    change = {"op": "I", "xid": 50, "commit_lsn": 1, "tx_ordinal": 0, "commit_time": 0, "start_lsn": 1}
+    older = pa.RecordBatch.from_pylist([{**change, "row": {"was_id": 1}}], schema=schema)
+    assert TWO.due(older).num_rows == 0
+
+
 def test_a_key_change_within_what_is_due_stays_one() -> None:
     batch = changes({"op": "U", "xid": 150, "row": {"id": 4}, "old": {"id": 3}, "old_kind": "K"})
     assert told(TWO.due(batch)) == [("U", 4, 3)]

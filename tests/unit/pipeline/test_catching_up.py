@@ -37,7 +37,7 @@ class Source:
     def applied(self) -> Lsn:
         return Lsn(self.count * SEGMENT)
 
-    def segments(self, after: Lsn) -> list[SpooledSegment]:
+    def segments(self, after: Lsn, until: Lsn | None = None) -> list[SpooledSegment]:
         every = (Lsn(n * SEGMENT) for n in range(self.count))
         return [SpooledSegment(s, Lsn(s + SEGMENT), self._bytes) for s in every if s + SEGMENT > after]
 

@@ -11,24 +11,27 @@ from ..publications import published_tables, read_publication
 from ..version import ServerVersion
 from .contract import Finding, Severity, Target, named
 
-__all__ = ["generated_columns", "keyless_tables", "omitted_key_columns", "replica_identity"]
+__all__ = ["generated_columns", "identity_finding", "keyless_tables", "omitted_key_columns", "replica_identity"]
 
 
 @named("replica identity")
 def replica_identity(connection: psycopg.Connection[Any], target: Target) -> list[Finding]:
     """Without an identity Postgres refuses the UPDATE or DELETE itself, on the source: the application breaks."""
-    publication = read_publication(connection, target.publication)
-    actions = " and ".join(kind.upper() for kind in ("update", "delete") if kind in publication.actions)
-    findings = []
-    for schema in published_tables(connection, target.publication):
-        if schema.table.identity_attnums:
-            continue
-        message = f"{schema.table.name} has no replica identity (it is {schema.table.replica_identity.name})"
-        if actions:
-            message += f": {actions} on it will fail once it is published"
-        severity = Severity.ERROR if actions else Severity.WARNING
-        findings.append(Finding("replica identity", severity, message, _identity_remedy(schema)))
-    return findings
+    actions = read_publication(connection, target.publication).actions
+    found = (identity_finding(schema, actions) for schema in published_tables(connection, target.publication))
+    return [finding for finding in found if finding is not None]
+
+
+def identity_finding(schema: ReplicatedTableSchema, actions: frozenset[str]) -> Finding | None:
+    """What is to say of one table, where the publication sends these kinds of change; None: all is well."""
+    if schema.table.identity_attnums:
+        return None
+    failing = " and ".join(kind.upper() for kind in ("update", "delete") if kind in actions)
+    message = f"{schema.table.name} has no replica identity (it is {schema.table.replica_identity.name})"
+    if failing:
+        message += f": {failing} on it will fail once it is published"
+    severity = Severity.ERROR if failing else Severity.WARNING
+    return Finding("replica identity", severity, message, _identity_remedy(schema))
 
 
 def _identity_remedy(schema: ReplicatedTableSchema) -> str:
