@@ -218,7 +218,7 @@ class CrashedLife:
         self.crashed.set()
         life = self.pipeline._life
         assert life is not None
-        pid = life._engine.reception.pid
+        pid = life.reception.pid
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
         # Only so that its threads end soon: they can do nothing any more.

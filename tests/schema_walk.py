@@ -20,6 +20,7 @@ from headrace.errors import HeadraceError
 from headrace.schema import quote_identifier
 from pipelining import PUBLICATION, source_rows
 from walk_actions import ACTIONS, UNTOLD, Maker
+from walk_publication import PUBLISHING, Publisher
 from walk_source import SCHEMAS, WalkTable, look
 
 __all__ = ["Reading", "Walk", "walk_seed"]
@@ -51,24 +52,33 @@ class Walk:
         self._chance = random.Random(seed)
         self._told = told
         self._connection = psycopg.connect(conninfo, autocommit=True)
-        listed = self._chance.random() < 0.5
+        form = self._chance.choice(["all", "listed", "listed", "schema"])
+        listed, via_root = form == "listed", self._chance.random() < 0.6
         self._maker = Maker(self._connection, self._chance, told=told, listed=listed)
-        self._weights = {name: weight for name, weight in ACTIONS.items() if told or name not in UNTOLD}
+        publisher = Publisher(self._maker, listed=listed, via_root=via_root)
+        self._makers = dict.fromkeys(ACTIONS, self._maker) | dict.fromkeys(PUBLISHING, publisher)
+        weights = ACTIONS | PUBLISHING
+        self._weights = {name: weight for name, weight in weights.items() if told or name not in UNTOLD}
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self._prepare(listed)
+        self._prepare(form, via_root)
 
-    def _prepare(self, listed: bool) -> None:
+    def _prepare(self, form: str, via_root: bool) -> None:
         execute = self._connection.execute
         execute(f"ALTER DATABASE {self._connection.info.dbname} SET logical_decoding_work_mem = '64kB'")
         execute("SET timezone = 'UTC'")
         execute(f"CREATE SCHEMA {quote_identifier(SCHEMAS[1])}")
         execute("CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE TYPE pair AS (x int, y int)")
-        self._generated = self._connection.info.server_version >= 180_000 and self._chance.random() < 0.5
-        options = " WITH (publish_generated_columns = stored)" if self._generated else ""
-        execute(f"CREATE PUBLICATION {PUBLICATION} {'' if listed else 'FOR ALL TABLES'}{options}")
+        version = self._connection.info.server_version
+        options = [f"publish_via_partition_root = {str(via_root).lower()}"]
+        if version >= 180_000 and self._chance.random() < 0.5:
+            options.append("publish_generated_columns = stored")
+        shown = {"all": "FOR ALL TABLES", "listed": ""}.get(form, "FOR TABLES IN SCHEMA public")
+        shown = "FOR ALL TABLES" if form == "schema" and version < 150_000 else shown
+        execute(f"CREATE PUBLICATION {PUBLICATION} {shown} WITH ({', '.join(options)})")
         for number in range(TABLES):
-            for statement in self._maker.create(f'public."Table {number}"'):
+            create = self._maker.create if number else self._maker.create_root
+            for statement in create(f'public."Table {number}"'):
                 execute(statement)
 
     def __enter__(self) -> Walk:
@@ -97,7 +107,7 @@ class Walk:
 
     def _act(self, guard: Callable[[], Any]) -> None:
         name = self._chance.choices(list(self._weights), list(self._weights.values()))[0]
-        statements = getattr(self._maker, name)()
+        statements = getattr(self._makers[name], name)()
         undo = guard is not contextlib.nullcontext and self._chance.random() < 0.12
         try:
             with guard():
@@ -117,24 +127,34 @@ class Walk:
 
     def touch(self) -> None:
         """Before a checkpoint, a row of every table: without the event trigger only changes show how a table looks."""
-        for table in () if self._told else look(self._connection):
-            # By chance a row is refused: a default may be NULL, a key there already.
-            assert any(self._inserts(table) for _ in range(20)), table
+        for table in () if self._told else self._published():
+            # By chance a row is refused: a default may be NULL, a key there already; or the row is not sent.
+            assert any(self._inserts(table) for _ in range(30)), table
 
     def _inserts(self, table: WalkTable) -> bool:
+        before = self._count(table)
         try:
             for statement in self._maker.insert(table, 1):
                 self._connection.execute(statement)
         except psycopg.Error:
-            return False
-        return True
+            pass
+        self._maker.number()
+        return self._count(table) > before
+
+    def _count(self, table: WalkTable) -> int:
+        row = self._connection.execute(f"SELECT count(*) FROM {table.quoted} {_where(table)}").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def _published(self) -> list[WalkTable]:
+        return [table for table in look(self._connection) if table.published]
 
     def names(self) -> set[str]:
-        return {str(table.name) for table in look(self._connection)}
+        return {str(table.name) for table in self._published()}
 
     def differences(self, read: Reading) -> list[str]:
         """What of the destination's tables is not as at the source: columns, their order, whole rows."""
-        found = (self._difference(table, read) for table in look(self._connection))
+        found = (self._difference(table, read) for table in self._published())
         return [difference for difference in found if difference is not None]
 
     def until_same(self, read: Reading, turn: Callable[[], object], patience_s: float = _GRACE_S) -> None:
@@ -146,7 +166,7 @@ class Walk:
         print(f"-- checkpoint: all {len(self.names())} tables are the same", flush=True)
 
     def _difference(self, table: WalkTable, read: Reading) -> str | None:
-        names = [column.name for column in table.columns if self._generated or not column.generated]
+        names = [column.name for column in table.shown]
         try:
             columns, found = read(str(table.name))
         except (KeyError, HeadraceError) as error:
@@ -154,9 +174,13 @@ class Walk:
         if columns is not None and list(columns) != names:
             return f"{table.name}: columns {names} wanted, {list(columns)} found"
         chosen = ", ".join(map(quote_identifier, names))
-        wanted = source_rows(self._connection, f"(SELECT {chosen} FROM {table.quoted}) AS t")
+        wanted = source_rows(self._connection, f"(SELECT {chosen} FROM {table.quoted} {_where(table)}) AS t")
         if wanted == found:
             return None
         missing, extra = Counter(wanted) - Counter(found), Counter(found) - Counter(wanted)
         told = [f"missing {row[:300]}" for row in list(missing)[:2]] + [f"extra {row[:300]}" for row in list(extra)[:2]]
         return f"{table.name}: {missing.total()} missing, {extra.total()} extra\n  " + "\n  ".join(told)
+
+
+def _where(table: WalkTable) -> str:
+    return f"WHERE {table.row_filter}" if table.row_filter else ""

@@ -76,7 +76,10 @@ def quoted(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-@pytest.mark.parametrize("name", ["error_reference", "configuration_reference", "metrics_reference", "cli_reference"])
+@pytest.mark.parametrize(
+    "name",
+    ["error_reference", "configuration_reference", "metrics_reference", "cli_reference", "support_matrix"],
+)
 def test_a_generated_page_is_current(name: str) -> None:
     made = tool(name)
     assert made.PAGE.read_text(encoding="utf-8") == made.page(), f"run: .venv/bin/python tools/{name}.py"

@@ -15,6 +15,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
+from docs_blocks import PAGES, ROOT, blocks, run, write_modules
 from headrace.config.iceberg import IcebergConfig
 from headrace.config.load import destination_settings, load_pipeline_config
 from headrace.config.pipeline import PipelineMode
@@ -35,8 +36,6 @@ from headrace.testing.faulty_destination import FaultyDestination
 from headrace.testing.postgres import PostgresServer
 from pipelining import piped, pipeline_config
 
-ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 HEAD = "id: 1\npublication_name: p\npg_connection: {host: db, name: shop, username: u}\n"
 ADDRESS = '"postgresql://replicator@db.example.com/shop"'
 ORDERS = """
@@ -45,8 +44,16 @@ ORDERS = """
     CREATE PUBLICATION pub FOR TABLE orders;
 """
 # Tested there, as a whole: from the SQL to the output.
-ELSEWHERE = {"README.md": "sql python", "docs/concepts/delivery.md": "sql python",
-             "docs/guides/first-pipeline.md": "sql bash python"}  # fmt: skip
+ELSEWHERE = {
+    "README.md": "sql python",
+    "docs/concepts/delivery.md": "sql python",
+    "docs/destinations/delta.md": "python ini",
+    "docs/destinations/duckdb.md": "python",
+    "docs/destinations/ducklake.md": "python",
+    "docs/destinations/parquet.md": "python sql",
+    "docs/guides/build-a-destination.md": "python bash",
+    "docs/guides/first-pipeline.md": "sql bash python",
+}
 HERE = {
     "docs/concepts/destinations.md": "python",
     "docs/concepts/initial-copy.md": "python",
@@ -58,17 +65,6 @@ HERE = {
 }
 # What only shows something: output, a picture. YAML is loaded wherever it stands.
 NOT_CODE = {"console", "text", "mermaid", "yaml", ""}
-
-
-def blocks(page: str, language: str) -> list[str]:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-def run(code: str, names: dict[str, Any]) -> dict[str, Any]:
-    """Run a block where these names are known; it may add to them."""
-    exec(compile(code, "<block>", "exec"), names)
-    return names
 
 
 def test_every_block_of_code_is_run_somewhere() -> None:
@@ -88,7 +84,9 @@ def test_every_block_of_code_is_run_somewhere() -> None:
         for number, block in enumerate(blocks(str(page.relative_to(ROOT)), "yaml"))
     ],
 )
-def test_a_configuration_loads(block: str, tmp_path: Path) -> None:
+def test_a_configuration_loads(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_modules("docs/guides/build-a-destination.md", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "pipeline.yaml"
     file.write_text(block if "publication_name" in block else HEAD + block, encoding="utf-8")
     config = load_pipeline_config(file, {})

@@ -12,7 +12,20 @@ from typing import Any
 import psycopg
 
 from headrace.schema import quote_identifier
-from walk_source import NAMES, SCHEMAS, TYPES, WIDER, WalkColumn, WalkTable, attributes, labels, look, value
+from walk_source import (
+    NAMES,
+    PARTS,
+    TYPES,
+    WIDER,
+    WalkColumn,
+    WalkTable,
+    attributes,
+    hashed,
+    labels,
+    look,
+    schemas,
+    value,
+)
 
 __all__ = ["ACTIONS", "UNTOLD", "Maker"]
 
@@ -34,7 +47,7 @@ class Maker:
     """Makes statements. `told`: only what can be known without the event trigger is left out if it is not there."""
 
     def __init__(self, connection: Connection, chance: random.Random, *, told: bool, listed: bool) -> None:
-        self._connection, self.chance, self._told, self._listed = connection, chance, told, listed
+        self.connection, self.chance, self._told, self._listed = connection, chance, told, listed
         self._number = 0
 
     def number(self) -> int:
@@ -42,13 +55,19 @@ class Maker:
         return self._number
 
     def tables(self) -> list[WalkTable]:
-        return look(self._connection)
+        return look(self.connection)
 
     def any_table(self) -> WalkTable:
+        """Partitions follow their roots: of themselves there is less to alter."""
+        roots = self.chance.random() < 0.9
+        return self.chance.choice([table for table in self.tables() if not (roots and table.partition)])
+
+    def any_with_rows(self) -> WalkTable:
+        """To change rows of; of a partitioned table as well by its partitions."""
         return self.chance.choice(self.tables())
 
     def value(self, type_: str) -> str:
-        return value(self._connection, self.chance, type_, self.number())
+        return value(self.connection, self.chance, type_, self.number())
 
     def fresh_name(self, table: WalkTable) -> str:
         """One that no column has; also of such as were dropped."""
@@ -58,7 +77,7 @@ class Maker:
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def insert(self, table: WalkTable | None = None, rows: int | None = None) -> list[str]:
-        table = table or self.any_table()
+        table = table or self.any_with_rows()
         columns = table.written
         if not columns:
             return []
@@ -69,6 +88,8 @@ class Maker:
         return [f"INSERT INTO {table.quoted} ({names}) VALUES {values}"]
 
     def _inserted(self, column: WalkColumn) -> str:
+        if column.refers:
+            return "NULL"
         if column.default and not column.key and self.chance.random() < 0.3:
             return "DEFAULT"
         if not column.required and self.chance.random() < 0.15:
@@ -77,7 +98,7 @@ class Maker:
 
     def update(self) -> list[str]:
         """Of some columns: what is not named is kept, also what is too long to be sent again."""
-        table = self.any_table()
+        table = self.any_with_rows()
         columns = [column for column in table.written if not column.key]
         if not columns:
             return []
@@ -86,26 +107,28 @@ class Maker:
         return [f"UPDATE {table.quoted} SET {changes} WHERE {self._some(table)}"]
 
     def rekey(self) -> list[str]:
-        table = self.any_table()
-        key = [column for column in table.written if column.key]
+        table = self.any_with_rows()
+        key = [column for column in table.written if column.key and not column.refers]
         if not key:
             return []
         column = self.chance.choice(key)
         return [f"UPDATE {table.quoted} SET {column.quoted} = {self.value(column.type)} WHERE {self._some(table, 1)}"]
 
     def delete(self) -> list[str]:
-        table = self.any_table()
+        table = self.any_with_rows()
         return [f"DELETE FROM {table.quoted} WHERE {self._some(table)}"]
 
     def truncate(self) -> list[str]:
-        some = self.chance.sample(self.tables(), self.chance.choice([1, 1, 2]))
-        return ["TRUNCATE " + ", ".join(table.quoted for table in some)]
+        """Of one or several; also of a partition, and with what refers to them."""
+        some = self.chance.sample(self.tables(), self.chance.choice([1, 1, 2, 3]))
+        cascade = " CASCADE" if self.chance.random() < 0.7 else ""
+        return ["TRUNCATE " + ", ".join(table.quoted for table in some) + cascade]
 
     def _some(self, table: WalkTable, rows: int | None = None) -> str:
         rows = self.chance.choice([1, 2, 6]) if rows is None else rows
-        order = ", ".join(column.quoted for column in table.columns if column.key) or "ctid"
-        some = f"SELECT ctid FROM {table.quoted} ORDER BY {order} LIMIT {rows} OFFSET {self.chance.randrange(12)}"
-        return f"ctid IN ({some})"
+        order = ", ".join(column.quoted for column in table.columns if column.key) or "tableoid, ctid"
+        where = f"ORDER BY {order} LIMIT {rows} OFFSET {self.chance.randrange(12)}"
+        return f"(tableoid, ctid) IN (SELECT tableoid, ctid FROM {table.quoted} {where})"
 
     # -- parts of ALTER TABLE -----------------------------------------------------------------------------------
 
@@ -126,12 +149,12 @@ class Maker:
         return None if column is None or len(table.columns) < 3 else f"DROP {column.quoted} CASCADE"
 
     def widen(self, table: WalkTable) -> str | None:
-        column = self._column(table, lambda c: c.type in WIDER and not c.generated)
+        column = self._column(table, lambda c: c.type in WIDER and not c.generated and not c.refers)
         return column and f"ALTER {column.quoted} TYPE {self.chance.choice(WIDER[column.type])}"
 
     def convert(self, table: WalkTable) -> str | None:
         """With a USING clause; the default goes, which may not fit the new type."""
-        column = self._column(table, lambda c: not c.generated and not c.key)
+        column = self._column(table, lambda c: not c.generated and not c.key and not c.refers)
         if column is None:
             return None
         ways = [("text", f"'c' || {column.quoted}::text")]
@@ -146,11 +169,11 @@ class Maker:
         return f"ALTER {column.quoted} DROP DEFAULT, ALTER {column.quoted} TYPE {type_} USING {using}"
 
     def nullability(self, table: WalkTable) -> str | None:
-        column = self._column(table, lambda c: not c.key and not c.generated)
+        column = self._column(table, lambda c: not c.key and not c.generated and not c.refers)
         return column and f"ALTER {column.quoted} {'DROP' if column.required else 'SET'} NOT NULL"
 
     def default(self, table: WalkTable) -> str | None:
-        column = self._column(table, lambda c: not c.generated)
+        column = self._column(table, lambda c: not c.generated and not c.refers)
         if column is None:
             return None
         if column.default and self.chance.random() < 0.6:
@@ -203,28 +226,57 @@ class Maker:
         """To another column that is unique, or to one more; now and then to none."""
         table = self.any_table()
         drop = (
-            [f"ALTER TABLE {table.quoted} DROP CONSTRAINT {quote_identifier(table.key_name)}"] if table.key_name else []
+            [f"ALTER TABLE {table.quoted} DROP CONSTRAINT {quote_identifier(table.key_name)} CASCADE"]
+            if table.key_name
+            else []
         )
         if drop and self.chance.random() < 0.15:
-            return [f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL", *drop]
-        unique = [column for column in table.columns if column.type in _UNIQUE_TYPES and self._is_unique(table, column)]
+            return [*self.set_identity(table, "FULL"), *drop]
+        # A key of which something is not sent does not tell rows apart; Postgres 18 refuses to change them.
+        sent = [column for column in table.columns if column.sent or not column.generated]
+        unique = [column for column in sent if column.type in _UNIQUE_TYPES and self._is_unique(table, column)]
         if not unique:
             return []
         names = [self.chance.choice(unique).quoted]
-        other = self._column(table, lambda c: c.required and c.type in _UNIQUE_TYPES and c.quoted not in names)
+        other = self._column(
+            table, lambda c: c in sent and c.required and c.type in _UNIQUE_TYPES and c.quoted not in names
+        )
         if other is not None and self.chance.random() < 0.4:
             names.append(other.quoted)
         return [*drop, f"ALTER TABLE {table.quoted} ADD PRIMARY KEY ({', '.join(names)})"]
 
     def _is_unique(self, table: WalkTable, column: WalkColumn) -> bool:
         query = f"SELECT count(*) = count(DISTINCT {column.quoted}) FROM {table.quoted}"
-        row = self._connection.execute(query).fetchone()
+        row = self.connection.execute(query).fetchone()
         return row is not None and bool(row[0])
 
     def identity(self) -> list[str]:
+        """To all columns, to an index, or back to the key; of a partitioned table with all its partitions."""
         table = self.any_table()
-        full = table.identity != "f" or table.key_name is None
-        return [f"ALTER TABLE {table.quoted} REPLICA IDENTITY {'FULL' if full else 'DEFAULT'}"]
+        schema, index = quote_identifier(table.name.schema), table.identity_index
+        drop = [f"DROP INDEX {schema}.{quote_identifier(index)}"] if index else []
+        column = self._column(table, lambda c: c.required and not c.generated and c.type in _UNIQUE_TYPES)
+        if table.kind == "r" and not drop and column and self.chance.random() < 0.6 and self._is_unique(table, column):
+            name = quote_identifier(f"Identity {self.number()}")
+            columns = [column, *(c for c in table.columns if c.key and c != column)][: self.chance.choice([1, 1, 2])]
+            create = f"CREATE UNIQUE INDEX {name} ON {table.quoted} ({', '.join(c.quoted for c in columns)})"
+            return [create, *self.set_identity(table, f"USING INDEX {name}")]
+        full = table.key_name is None or (table.identity != "f" and self.chance.random() < 0.5)
+        return [*self.set_identity(table, "FULL" if full else "DEFAULT"), *drop]
+
+    def set_identity(self, table: WalkTable, identity: str) -> list[str]:
+        query = "SELECT relid::regclass::text FROM pg_partition_tree(%s) ORDER BY relid::regclass::text"
+        found = [name for (name,) in self.connection.execute(query, (table.quoted,))]
+        return [f"ALTER TABLE {name} REPLICA IDENTITY {identity}" for name in found or [table.quoted]]
+
+    def refer(self) -> list[str]:
+        """A foreign key, which TRUNCATE … CASCADE follows."""
+        table, other = self.any_table(), self.any_table()
+        key = [column for column in other.columns if column.key]
+        if len(key) != 1:
+            return []
+        name = self.fresh_name(table)
+        return [f"ALTER TABLE {table.quoted} ADD {name} {key[0].type} REFERENCES {other.quoted} ({key[0].quoted})"]
 
     def rename_table(self) -> list[str]:
         table, number = self.any_table(), self.number()
@@ -233,12 +285,28 @@ class Maker:
 
     def move_table(self) -> list[str]:
         table = self.any_table()
-        other = next(schema for schema in SCHEMAS if schema != table.name.schema)
+        other = self.chance.choice([schema for schema in schemas(self.connection) if schema != table.name.schema])
         return [f"ALTER TABLE {table.quoted} SET SCHEMA {quote_identifier(other)}"]
 
     def create_again(self) -> list[str]:
         table = self.any_table()
-        return [f"DROP TABLE {table.quoted}", *self.create(table.quoted)]
+        create = self.create if table.kind == "r" else self.create_root
+        return [f"DROP TABLE {table.quoted} CASCADE", *create(table.quoted)]
+
+    def create_root(self, quoted: str) -> list[str]:
+        """The same, with partitions, one of which has partitions itself."""
+        table, storage, *rest = self.create(quoted)
+        partitions = []
+        for remainder in range(PARTS):
+            name = quote_identifier(f"part {self.number()}")
+            divided = " PARTITION BY HASH (id)" if remainder == 0 else ""
+            partitions.append(f"CREATE TABLE {name} PARTITION OF {quoted} {hashed(remainder)}{divided}")
+            if divided:
+                partitions += [
+                    f"CREATE TABLE {quote_identifier(f'part {self.number()}')} PARTITION OF {name} {hashed(n, 2)}"
+                    for n in range(2)
+                ]
+        return [f"{table} PARTITION BY HASH (id)", storage, *partitions, *rest]
 
     def create(self, quoted: str) -> list[str]:
         """A table with some rows, in the publication."""
@@ -256,15 +324,15 @@ class Maker:
         return [*statements, *parts[0], *parts[1]]
 
     def add_label(self) -> list[str]:
-        known = self.chance.choice(labels(self._connection))
+        known = self.chance.choice(labels(self.connection))
         return [f"ALTER TYPE mood ADD VALUE 'mood {self.number()}' {self.chance.choice(['BEFORE', 'AFTER'])} '{known}'"]
 
     def rename_label(self) -> list[str]:
-        known = self.chance.choice(labels(self._connection))
+        known = self.chance.choice(labels(self.connection))
         return [f"ALTER TYPE mood RENAME VALUE '{known}' TO 'mood {self.number()}'"]
 
     def change_composite(self) -> list[str]:
-        known = [quote_identifier(name) for name in attributes(self._connection)]
+        known = [quote_identifier(name) for name in attributes(self.connection)]
         name = quote_identifier(f"a {self.number()}")
         ways = [f"ADD ATTRIBUTE {name} int", f"RENAME ATTRIBUTE {self.chance.choice(known)} TO {name}"]
         if len(known) > 1:
@@ -273,9 +341,9 @@ class Maker:
 
 
 ACTIONS: dict[str, float] = {
-    "insert": 10, "update": 10, "rekey": 4, "delete": 4, "truncate": 1, "alter": 12, "rename_column": 4,
-    "swap_names": 1, "add_again": 3, "change_key": 2, "identity": 2, "rename_table": 2, "move_table": 1,
-    "create_again": 1, "add_label": 1, "rename_label": 1, "change_composite": 1,
+    "insert": 10, "update": 10, "rekey": 4, "delete": 4, "truncate": 2, "alter": 12, "rename_column": 4,
+    "swap_names": 1, "add_again": 3, "change_key": 2, "identity": 3, "rename_table": 2, "move_table": 1,
+    "create_again": 1, "refer": 1, "add_label": 1, "rename_label": 1, "change_composite": 1,
 }  # fmt: skip
 """How often each is done, beside the others."""
 UNTOLD = frozenset({"rename_label", "change_composite"})

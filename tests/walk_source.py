@@ -15,6 +15,8 @@ __all__ = ["NAMES", "SCHEMAS", "TYPES", "WIDER", "WalkColumn", "WalkTable", "att
 
 Connection = psycopg.Connection[Any]
 
+PARTS = 4
+"""Into how many a partitioned table is divided."""
 SCHEMAS = ("public", 'Zweites "Schema"')
 NAMES = (
     "select", "ORDER", "order", "Grüße, Welt", 'a "quoted" name', "MixedCase", "列", "user", "it's", "with.dot",
@@ -49,14 +51,20 @@ WIDER: Mapping[str, Sequence[str]] = {
 }
 
 _LOOK = """
-SELECT n.nspname, c.relname, c.relreplident::text, p.conname, coalesce((
+SELECT n.nspname, c.relname, c.relkind::text, c.relispartition, c.relreplident::text, p.conname, (
+    SELECT i.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
+    WHERE x.indrelid = c.oid AND x.indisreplident), pt.tablename IS NOT NULL, {row_filter}, coalesce((
     SELECT json_agg(json_build_object(
         'name', attname, 'type', format_type(atttypid, atttypmod), 'required', attnotnull, 'default', atthasdef,
-        'generated', attgenerated <> '', 'key', coalesce(attnum = ANY (p.conkey), false)) ORDER BY attnum)
+        'generated', attgenerated <> '', 'key', coalesce(attnum = ANY (p.conkey), false), 'sent', {sent},
+        'refers', EXISTS (SELECT 1 FROM pg_constraint f
+            WHERE f.conrelid = c.oid AND f.contype = 'f' AND attnum = ANY (f.conkey))) ORDER BY attnum)
     FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), '[]')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_constraint p ON p.conrelid = c.oid AND p.contype = 'p'
-WHERE c.relkind = 'r' AND n.nspname = ANY (%s) ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
+LEFT JOIN pg_publication_tables pt ON pt.pubname = 'pub' AND pt.schemaname = n.nspname AND pt.tablename = c.relname
+WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^(pg_|information_schema$|headrace$)'
+ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
 """
 
 
@@ -68,6 +76,10 @@ class WalkColumn:
     default: bool
     generated: bool
     key: bool
+    sent: bool
+    """Whether the publication shows it."""
+    refers: bool
+    """Whether it is of a foreign key: then NULL is all that is put into it."""
 
     @property
     def quoted(self) -> str:
@@ -77,8 +89,14 @@ class WalkColumn:
 @dataclass(frozen=True, slots=True)
 class WalkTable:
     name: TableName
+    kind: str
+    """As in `pg_class.relkind`: r, or p for a partitioned one."""
+    partition: bool
     identity: str
     key_name: str | None
+    identity_index: str | None
+    published: bool
+    row_filter: str | None
     columns: tuple[WalkColumn, ...]
 
     @property
@@ -90,14 +108,33 @@ class WalkTable:
         """The columns that can be given a value."""
         return [column for column in self.columns if not column.generated]
 
+    @property
+    def shown(self) -> list[WalkColumn]:
+        return [column for column in self.columns if column.sent]
+
 
 def look(connection: Connection) -> list[WalkTable]:
     """The tables as they are now, to this session; in an order of their own, so that a seed replays."""
-    rows = connection.execute(_LOOK, (list(SCHEMAS),)).fetchall()
+    listing = connection.info.server_version >= 150_000
+    sent = f"attname = ANY (pt.attnames) AND (attgenerated = '' OR {connection.info.server_version} >= 180000)"
+    query = _LOOK.format(
+        row_filter="pt.rowfilter" if listing else "NULL",
+        sent=f"coalesce({sent}, false)" if listing else "attgenerated = ''",
+    )
+    rows = connection.execute(query).fetchall()
     return [
-        WalkTable(TableName(schema, name), identity, key, tuple(WalkColumn(**column) for column in columns))
-        for schema, name, identity, key, columns in rows
+        WalkTable(TableName(schema, name), *rest, tuple(WalkColumn(**column) for column in columns))
+        for schema, name, *rest, columns in rows
     ]
+
+
+def schemas(connection: Connection) -> list[str]:
+    query = "SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema$|headrace$)' ORDER BY 1"
+    return [name for (name,) in connection.execute(query)]
+
+
+def hashed(remainder: int, modulus: int = PARTS) -> str:
+    return f"FOR VALUES WITH (MODULUS {modulus}, REMAINDER {remainder})"
 
 
 def labels(connection: Connection) -> list[str]:

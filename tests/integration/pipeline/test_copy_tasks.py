@@ -92,7 +92,8 @@ def test_a_copy_gives_way_to_an_alter_table(
     # The destination reads the ranges in this process: here the patience of their sessions can be shortened.
     monkeypatch.setattr(session, "COPYING", replace(session.COPYING, lock_ms=300))
     connection.execute("CREATE TABLE a (id int PRIMARY KEY, v text); CREATE PUBLICATION pub FOR TABLE a")
-    connection.execute("INSERT INTO a SELECT n, 'x' FROM generate_series(1, 100) n")
+    # Too large to be read where the snapshot is held.
+    connection.execute("INSERT INTO a SELECT n, repeat('x', 1000) FROM generate_series(1, 500) n")
     waiting = threading.Event()
     alter = threading.Thread(target=_alter, args=(conninfo, waiting), daemon=True)
 

@@ -53,7 +53,7 @@ def test_a_receiver_that_is_killed_is_started_again(
         running.until_ready()
         life = running.pipeline._life
         assert life is not None
-        reception = life._engine.reception
+        reception = life.reception
         for restarts in (1, 2):
             change(connection)
             pid = reception.pid
@@ -110,6 +110,8 @@ class Stuck(DurableDestination):
 
 def test_a_stop_does_not_wait_for_a_copy(conninfo: str, connection: Connection, spark: Any, tmp_path: Path) -> None:
     create_table(connection)
+    # So many that tasks read them: what the driver reads itself is soon done.
+    connection.execute("INSERT INTO a (note) SELECT repeat('copied', 10) FROM generate_series(1, 10000)")
     store, path, began, go_on = MemoryStore(), tmp_path / "destination.db", tmp_path / "began", tmp_path / "go_on"
     config = pipeline_config(conninfo, tmp_path)
     with Pipeline(config, store, Stuck(path, began, go_on), spark=spark) as pipeline:

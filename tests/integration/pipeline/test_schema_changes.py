@@ -209,6 +209,19 @@ CASES = {
         touch="INSERT INTO renamed_in_its_copy VALUES (1000)",
         final="public.renamed_in_its_copy",
     ),
+    "set_schema": case(
+        "CREATE SCHEMA attic",
+        "ALTER TABLE {t} SET SCHEMA attic",
+        touch="INSERT INTO attic.{t} VALUES (1000)",
+        final="attic.set_schema",
+    ),
+    "alter_schema_rename": case(
+        "ALTER TABLE {t} SET SCHEMA cellar",
+        "ALTER SCHEMA cellar RENAME TO vault",
+        touch="INSERT INTO vault.{t} VALUES (1000)",
+        final="vault.alter_schema_rename",
+        table="CREATE SCHEMA cellar; CREATE TABLE {t} (id int PRIMARY KEY, v text)",
+    ),
     "drop_and_create_the_table": case(
         "DROP TABLE {t}",
         "CREATE TABLE {t} (id int PRIMARY KEY, other int)",
@@ -328,7 +341,7 @@ def _until_same(walk: Walked, name: str) -> str:
 def test_with_the_trigger(told: Walked, name: str) -> None:
     table = _until_same(told, name)
     # A copy bears the name that the table has by then.
-    copies = sum(told.destination.copies[known] for known in {name, table.removeprefix("public.")})
+    copies = sum(told.destination.copies[known] for known in {name, table.partition(".")[2]})
     assert copies == 1 + CASES[name].copied_again
 
 

@@ -1,0 +1,70 @@
+"""What only a look at the publication tells, or not even that: a table out of it for a moment, a root renamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headrace.destinations.memory import MemoryDestination
+from headrace.pipeline import discovery
+from headrace.pipeline.failpoint import set_hook
+from headrace.stores import MemoryStore
+from headrace.table_state import State
+from pipelining import piped, pipeline_config, wait_equal
+
+
+@pytest.fixture
+def no_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(discovery, "INTERVAL_S", 3600.0)
+    yield
+    set_hook(None)
+
+
+@pytest.mark.usefixtures("no_looks")
+def test_a_copy_that_finds_its_table_not_published_is_tried_again(
+    conninfo: str, connection: psycopg.Connection[Any], spark: Any, tmp_path: Path
+) -> None:
+    connection.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    connection.execute("INSERT INTO t VALUES (1), (2)")
+    times: list[str] = []
+
+    def leave_once(point: str, _: str | None) -> None:
+        if point == "copy.after_data_sync" and not times:
+            times.append(point)
+            with psycopg.connect(conninfo, autocommit=True) as other:
+                other.execute("ALTER PUBLICATION pub DROP TABLE t")
+
+    set_hook(leave_once)
+    destination = MemoryDestination()
+    with piped(pipeline_config(conninfo, tmp_path), MemoryStore(), destination, spark) as running:
+        running.until(lambda: running.states() == {"public.t": State.ERRORED})
+        connection.execute("ALTER PUBLICATION pub ADD TABLE t")
+        running.until_ready()
+        connection.execute("INSERT INTO t VALUES (3)")
+        wait_equal(running, connection, destination, "public.t")
+
+
+def test_a_root_that_is_renamed_is_followed_without_the_event_trigger(
+    conninfo: str, connection: psycopg.Connection[Any], spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server describes a table again where that of a change was altered: here a partition, which was not."""
+    monkeypatch.setattr(discovery, "INTERVAL_S", 0.3)
+    connection.execute("CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    connection.execute("CREATE TABLE t_1 PARTITION OF t FOR VALUES FROM (0) TO (100)")
+    connection.execute("CREATE PUBLICATION pub FOR TABLE t WITH (publish_via_partition_root = true)")
+    connection.execute("INSERT INTO t VALUES (1), (2)")
+    destination = MemoryDestination()
+    config = pipeline_config(conninfo, tmp_path, source={"install": "never"})
+    with piped(config, MemoryStore(), destination, spark) as running:
+        running.until_ready()
+        connection.execute("INSERT INTO t VALUES (3)")
+        wait_equal(running, connection, destination, "public.t")
+        connection.execute("ALTER TABLE t RENAME TO renamed")
+        connection.execute("INSERT INTO renamed VALUES (4)")
+        running.until(lambda: running.states() == {"public.renamed": State.READY})
+        connection.execute("INSERT INTO renamed VALUES (5)")
+        wait_equal(running, connection, destination, "public.renamed")

@@ -1,0 +1,128 @@
+"""What a random walk does to publication, partitions and schemas; as `walk_actions`."""
+
+from __future__ import annotations
+
+import re
+
+from headrace.schema import quote_identifier
+from walk_actions import Maker
+from walk_source import PARTS, WalkTable, hashed
+
+__all__ = ["PUBLISHING", "Publisher"]
+
+_CHILDREN = """
+SELECT inhrelid::regclass::text, pg_get_expr(relpartbound, inhrelid)
+FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = %s::regclass ORDER BY 1
+"""
+_ENTRIES = """
+SELECT prrelid::regclass::text, ARRAY(
+    SELECT attname FROM pg_attribute WHERE attrelid = prrelid AND attnum = ANY (prattrs) ORDER BY attnum),
+    pg_get_expr(prqual, prrelid)
+FROM pg_publication_rel JOIN pg_publication p ON p.oid = prpubid WHERE pubname = 'pub' ORDER BY 1
+"""
+
+
+class Publisher:
+    """Makes statements. `listed`: the publication names its tables; `via_root`: it sends roots, not partitions."""
+
+    def __init__(self, maker: Maker, *, listed: bool, via_root: bool) -> None:
+        self._maker, self._listed, self._via_root = maker, listed, via_root
+        self._chance, self._connection = maker.chance, maker.connection
+
+    @property
+    def _moves_are_noticed(self) -> bool:
+        """A walsender of Postgres 14 goes on publishing a table that it knows as before it was attached or detached."""
+        return self._connection.info.server_version >= 150_000
+
+    def partition(self) -> list[str]:
+        """Detach one of a root, or attach or create one where there is room."""
+        root = self._chance.choice([table for table in self._maker.tables() if table.kind == "p"] or [None])
+        if root is None:
+            return []
+        children = dict(self._connection.execute(_CHILDREN, (root.quoted,)).fetchall())
+        bounds = [(int(m), int(r)) for b in children.values() for m, r in [re.findall(r"\d+", b)]]
+        modulus = max([modulus for modulus, _ in bounds], default=PARTS)
+        free = sorted({*range(modulus)} - {remainder for _, remainder in bounds})
+        if len(children) > 1 and (not free or self._chance.random() < 0.3):
+            child = self._chance.choice(list(children))
+            if not self._moves_are_noticed or self._chance.random() < 0.2:
+                return [f"DROP TABLE {child}"]
+            return [f"ALTER TABLE {root.quoted} DETACH PARTITION {child}"]
+        return self._filled(root, modulus, free) if free else []
+
+    def _filled(self, root: WalkTable, modulus: int, free: list[int]) -> list[str]:
+        remainder = self._chance.choice(free)
+        like = [(column.name, column.type) for column in root.columns]
+        fitting = [
+            table
+            for table in self._maker.tables()
+            if table.kind == "r" and not table.partition and [(c.name, c.type) for c in table.columns] == like
+        ]
+        if fitting and self._moves_are_noticed:
+            table = self._chance.choice(fitting)
+            remainder = next((n for n in free if self._fits(root, table, modulus, n)), remainder)
+            return [f"ALTER TABLE {root.quoted} ATTACH PARTITION {table.quoted} {hashed(remainder, modulus)}"]
+        name = quote_identifier(f"part {self._maker.number()}")
+        return [f"CREATE TABLE {name} PARTITION OF {root.quoted} {hashed(remainder, modulus)}"]
+
+    def _fits(self, root: WalkTable, table: WalkTable, modulus: int, remainder: int) -> bool:
+        key = self._connection.execute("SELECT pg_get_partkeydef(%s::regclass)", (root.quoted,)).fetchone()
+        assert key is not None
+        column = re.sub(r"^HASH \((.*)\)$", r"\1", key[0])
+        name = root.quoted.replace("'", "''")
+        check = f"satisfies_hash_partition('{name}'::regclass, {modulus}, {remainder}, {column})"
+        row = self._connection.execute(f"SELECT bool_and({check}) FROM {table.quoted}").fetchone()
+        return row is not None and row[0] is not False
+
+    def rename_schema(self) -> list[str]:
+        other = [name for name in {table.name.schema for table in self._maker.tables()} if name != "public"]
+        if not other:
+            return []
+        name = quote_identifier(f"Schema {self._maker.number()}")
+        return [f"ALTER SCHEMA {quote_identifier(min(other))} RENAME TO {name}"]
+
+    def join(self) -> list[str]:
+        """What fell out of the publication, with a column that its list named or by `leave`."""
+        out = [table for table in self._maker.tables() if not table.published and not table.partition]
+        if not self._listed or not out:
+            return []
+        return [f"ALTER PUBLICATION pub ADD TABLE {self._chance.choice(out).quoted}"]
+
+    def leave(self) -> list[str]:
+        listed = [table for table in self._maker.tables() if table.published and not table.partition]
+        if not self._listed or len(listed) < 4:
+            return []
+        return [f"ALTER PUBLICATION pub DROP TABLE {self._chance.choice(listed).quoted}"]
+
+    def show(self) -> list[str]:
+        """Other columns or other rows of a table; or all again."""
+        new = self._connection.info.server_version >= 150_000
+        tables = [t for t in self._maker.tables() if t.published and not t.partition and t.key_name]
+        tables = [t for t in tables if t.identity == "d" and (t.kind == "r" or self._via_root)]
+        if not self._listed or not new or not tables:
+            return []
+        table = self._chance.choice(tables)
+        entry = self._entry(table)
+        if self._chance.random() < 0.5:
+            return [f"ALTER PUBLICATION pub DROP TABLE {table.quoted}", f"ALTER PUBLICATION pub ADD TABLE {entry}"]
+        entries = [self._as_is(*row) for row in self._connection.execute(_ENTRIES) if row[0] != self._regclass(table)]
+        return [f"ALTER PUBLICATION pub SET TABLE {', '.join([*entries, entry])}"]
+
+    def _entry(self, table: WalkTable) -> str:
+        columns = [c for c in table.written if c.key or self._chance.random() < 0.7]
+        listed = f" ({', '.join(c.quoted for c in columns)})" if self._chance.random() < 0.6 else ""
+        key = next(column for column in table.columns if column.key)
+        filtered = key.type in ("smallint", "integer", "bigint") and self._chance.random() < 0.4
+        return f"{table.quoted}{listed}" + (f" WHERE ({key.quoted} % 3 <> 0)" if filtered else "")
+
+    def _as_is(self, name: str, columns: list[str], row_filter: str | None) -> str:
+        listed = f" ({', '.join(map(quote_identifier, columns))})" if columns else ""
+        return f"{name}{listed}" + (f" WHERE ({row_filter})" if row_filter else "")
+
+    def _regclass(self, table: WalkTable) -> str:
+        row = self._connection.execute("SELECT %s::regclass::text", (table.quoted,)).fetchone()
+        assert row is not None
+        return str(row[0])
+
+
+PUBLISHING: dict[str, float] = {"partition": 3, "rename_schema": 0.5, "join": 3, "leave": 0.7, "show": 2}
