@@ -96,8 +96,8 @@ test-iceberg-kill: setup ## 30 random kill -9 of everything under mixed load, Ic
 test-schema-walk: setup ## random walks of DDL and rows: 500 steps with 10 kill -9, and a crash at every point
 	$(PYTEST) -s -m long tests/faults/test_schema_walk.py
 
-demo: setup ## a shop in a Postgres of its own, carried into Iceberg under live traffic, and compared; DEMO_ARGS="--keep" goes on
-	$(RUN)headrace demo $(DEMO_ARGS)
+demo: setup ## a shop in a Postgres of its own, carried into Iceberg under live traffic, and compared; DESTINATION=delta|duckdb|ducklake carries it there; DEMO_ARGS="--keep" goes on
+	$(RUN)headrace demo $(if $(DESTINATION),--destination $(DESTINATION)) $(DEMO_ARGS)
 
 fuzz: setup ## mutate real messages against the decoder for a minute
 	$(RUN)python fuzz/fuzz_decoder.py --seconds 60

@@ -16,17 +16,29 @@ from pydantic.fields import FieldInfo
 
 from headrace.config.batch import BatchConfig, MemoryBackpressureConfig
 from headrace.config.connection import KeepaliveConfig, PgConnectionConfig, TlsConfig
+from headrace.config.delta import DeltaConfig, DeltaMaintenanceConfig
 from headrace.config.destination import DestinationConfig, MemoryConfig, NullConfig, StdoutConfig
+from headrace.config.duckdb import (
+    DuckDBConfig,
+    DuckDBEngineConfig,
+    DuckLakeCatalogConfig,
+    DuckLakeConfig,
+    DuckLakeMaintenanceConfig,
+)
 from headrace.config.environment import PREFIX
 from headrace.config.iceberg import CatalogConfig, IcebergConfig, IcebergTableConfig, MaintenanceConfig
+from headrace.config.known import MAPS
+from headrace.config.parquet import ParquetConfig
 from headrace.config.pipeline import PipelineConfig, StoreConfig
-from headrace.config.receiver import ReceiverConfig, ReceiverSection
+from headrace.config.receiver import ReceiverConfig, ReceiverSection, StreamConfig
 from headrace.config.schema_changes import SchemaChangesConfig, TableSchemaChangesConfig
 from headrace.config.source import SourceSection
 from headrace.config.spark import SparkConfig
 from headrace.config.spool import SpoolConfig, SpoolSection
 from headrace.config.table_copy import CopyConfig, TableSyncCopyConfig
+from headrace.config.table_destination import DestinationTableConfig
 from headrace.config.telemetry import LogConfig, MetricsConfig
+from headrace.config.transforms import ColumnTransformsConfig, MaskConfig, TableTransformsConfig, TransformsConfig
 
 __all__ = ["MODELS", "PAGE", "page"]
 
@@ -41,12 +53,25 @@ MODELS: tuple[type[BaseModel], ...] = (
     CatalogConfig,
     IcebergTableConfig,
     MaintenanceConfig,
+    DeltaConfig,
+    DeltaMaintenanceConfig,
+    DuckDBConfig,
+    DuckDBEngineConfig,
+    DuckLakeConfig,
+    DuckLakeCatalogConfig,
+    DuckLakeMaintenanceConfig,
+    DestinationTableConfig,
+    ParquetConfig,
     StdoutConfig,
     MemoryConfig,
     NullConfig,
     SourceSection,
     SchemaChangesConfig,
     TableSchemaChangesConfig,
+    TransformsConfig,
+    TableTransformsConfig,
+    ColumnTransformsConfig,
+    MaskConfig,
     SpoolSection,
     StoreConfig,
     BatchConfig,
@@ -57,6 +82,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     SparkConfig,
     MetricsConfig,
     LogConfig,
+    StreamConfig,
     ReceiverConfig,
     SpoolConfig,
 )
@@ -95,7 +121,8 @@ either case. `{PREFIX}BATCH__MAX_FILL_MS=500` is `batch.max_fill_ms`.
 - A map, or a whole section, is a JSON object: `{PREFIX}SPARK__CONF={{"spark.executor.memoryOverhead": "1g"}}`. One
   entry of a map may be a variable of its own if its name is lower case; its value is text.
 - Settings of a destination are read by its kind, wherever that stands:
-  `{PREFIX}DESTINATION__MAINTENANCE__INTERVAL_S=5`.
+  `{PREFIX}DESTINATION__MAINTENANCE__INTERVAL_S=5`, and of one of several
+  `{PREFIX}DESTINATIONS__LAKE__MAINTENANCE__INTERVAL_S=5`.
 - `null` is none, for a setting that may be none and is not text: `{PREFIX}MEMORY_BACKPRESSURE=null`.
 - A secret and the file that holds it are one choice: `{PREFIX}PG_CONNECTION__PASSWORD` replaces a `password_file`
   that the YAML file names, and the other way round.
@@ -126,8 +153,10 @@ _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 def _type(annotation: Any) -> str:
     if get_origin(annotation) in (Union, types.UnionType):
         return ", ".join(_type(part) for part in get_args(annotation) if part is not types.NoneType) + ", or none"
-    if get_origin(annotation) is dict:
-        return "map of names to values"
+    if get_origin(annotation) in MAPS:
+        value = get_args(annotation)[1]
+        section = isinstance(value, type) and issubclass(value, BaseModel)
+        return f"map of names to {_type(value) if section else 'values'}"
     if get_origin(annotation) is tuple:
         return f"list of {_type(get_args(annotation)[0])}"
     if issubclass(annotation, BaseModel):
