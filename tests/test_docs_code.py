@@ -53,6 +53,7 @@ ELSEWHERE = {
     "docs/destinations/parquet.md": "python sql",
     "docs/guides/build-a-destination.md": "python bash",
     "docs/guides/first-pipeline.md": "sql bash python",
+    "docs/guides/transforms.md": "python",
 }
 HERE = {
     "docs/concepts/destinations.md": "python",

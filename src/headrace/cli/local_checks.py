@@ -17,7 +17,7 @@ from ..config.load import destination_settings
 from ..config.parquet import ParquetConfig
 from ..config.pipeline import PipelineConfig, PipelineMode, StoreKind
 from ..config.table_destination import TableDestinationConfig
-from ..errors import HeadraceError, SparkUnavailable
+from ..errors import ConfigError, HeadraceError, SparkUnavailable
 from ..postgres.preflight import Finding, Severity
 from ..postgres.publications import published_tables
 from ..postgres.slots import slot_state
@@ -96,6 +96,16 @@ def _is_local(uri: str) -> bool:
     return "://" not in uri or uri.startswith("file://")
 
 
+def _transforms(config: PipelineConfig) -> Iterator[Finding]:
+    """Functions that settings name and that are not there."""
+    for table in config.transforms.tables.values():
+        try:
+            if table.transform is not None:
+                table.function()
+        except ConfigError as error:
+            yield Finding("transforms", Severity.ERROR, str(error), error.hint)
+
+
 def _slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterator[Finding]:
     if config.mode is PipelineMode.COPY_ONLY:
         return
@@ -117,7 +127,10 @@ def _slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterat
 def _named_tables(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterator[Finding]:
     """Tables that settings name and the publication does not have."""
     published = {str(schema.table.name) for schema in published_tables(connection, config.publication_name)}
-    named = {"table_sync_copy.tables": (config.table_sync_copy.tables, Severity.ERROR)}
+    named = {
+        "table_sync_copy.tables": (config.table_sync_copy.tables, Severity.ERROR),
+        "transforms.tables": (tuple(config.transforms.tables), Severity.ERROR),
+    }
     for at, settings in _table_destinations(config):
         if isinstance(settings, TableDestinationConfig):
             named[f"{at}.tables"] = (tuple(settings.tables), Severity.WARNING)
@@ -128,7 +141,12 @@ def _named_tables(connection: psycopg.Connection[Any], config: PipelineConfig) -
                 yield Finding("named tables", severity, message, "correct the name, or add it to the publication")
 
 
-LOCAL_CHECKS: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (_destination, _java, _directories)
+LOCAL_CHECKS: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (
+    _destination,
+    _java,
+    _directories,
+    _transforms,
+)
 PIPELINE_CHECKS: tuple[Callable[[psycopg.Connection[Any], PipelineConfig], Iterator[Finding]], ...] = (
     _slot,
     _named_tables,

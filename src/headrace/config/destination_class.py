@@ -5,20 +5,17 @@ Such a class is called with its settings: the pydantic model that it names as `S
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
 from pydantic import BaseModel
 
-from ..errors import ConfigError
+from .references import named_class
 
 __all__ = ["ENTRY_POINTS", "destination_class", "installed_destinations", "settings_of"]
 
 ENTRY_POINTS = "headrace.destinations"
 """The group of entry points: a destination's kind to its class."""
-
-_HINT = "write module:Class, as Python imports it, and see that it is on the path (PYTHONPATH) or installed"
 
 
 def installed_destinations() -> tuple[str, ...]:
@@ -31,17 +28,7 @@ def destination_class(kind: str) -> type[Any] | None:
     location = kind if ":" in kind else _entry(kind)
     if location is None:
         return None
-    module, _, name = location.partition(":")
-    try:
-        found = import_module(module)
-    except ImportError as error:
-        msg = f"the destination {kind} cannot be imported"
-        raise ConfigError(msg, detail=f"{type(error).__name__}: {error}", hint=_HINT) from None
-    cls = getattr(found, name, None)
-    if not isinstance(cls, type):
-        msg = f"the module {module} has no class {name}"
-        raise ConfigError(msg, hint=_HINT)
-    return cls
+    return named_class(location, f"the destination {kind}")
 
 
 def settings_of(cls: type[Any]) -> type[BaseModel] | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import Any
 
 from pydantic import Field, SecretStr, model_validator
 
+from .references import named_function
 from .section import Section
 from .table_destination import SourceTable
 
@@ -71,6 +73,23 @@ class TableTransformsConfig(Section):
         description="Which rows go on: a condition in SQL over the source's columns, masked and excluded ones too, as "
         "DuckDB has it: `region = 'EU' AND total > 0`. Default none: all.",
     )
+
+    transform: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        description="A Python function that changes columns, row by row, as `module:function`. It is called with a "
+        "Spark DataFrame of what the other settings leave, and the table's name, and returns the DataFrame to write. "
+        "Default none.",
+    )
+
+    def function(self) -> Callable[..., Any]:
+        """What `transform` names. Raises ConfigError if it is not there."""
+        return named_function(str(self.transform), f"the transform {self.transform}")
+
+    @property
+    def in_words(self) -> bool:
+        """Whether anything is set but the function."""
+        return bool(self.columns.exclude or self.columns.mask or self.filter)
 
     @property
     def needs_sql(self) -> bool:

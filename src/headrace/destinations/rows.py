@@ -10,12 +10,15 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["REJECTED_FIELDS", "BatchFunction", "Rows"]
+__all__ = ["REJECTED_FIELDS", "BatchFunction", "FrameFunction", "Rows"]
 
 _Result = TypeVar("_Result")
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 """From a batch to what takes its place; pickled."""
+
+FrameFunction = Callable[["DataFrame | Any"], "DataFrame | Any"]
+"""From a DataFrame to what takes its place, row by row; called in the driver."""
 
 REJECTED_FIELDS = pa.schema(
     [
@@ -53,6 +56,9 @@ class Rows(Protocol):
 
     def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> Rows:
         """Each batch passed through a function where it is read, which gives one of `schema`; `rejected` likewise."""
+
+    def through(self, function: FrameFunction, schema: pa.Schema, rejected: BatchFunction) -> Rows:
+        """All rows passed through Spark: a DataFrame of them in, one of `schema` out; `rejected` as with `mapped`."""
 
     def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Rows:
         """All rows, passed through a function in one place: a table of this schema in, one of `schema` out."""

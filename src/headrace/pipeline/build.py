@@ -20,7 +20,7 @@ from ..destinations.contract import Destination
 from ..destinations.instrumented import DestinationCall, Instrumented
 from ..destinations.retrying import Retrying
 from ..destinations.spark_needs import NeedsSpark
-from ..destinations.transforms import Transformed
+from ..destinations.transforms import transformed
 from ..destinations.translated import Translated
 from ..errors import ConfigError
 from ..postgres.catalog import table_schemas
@@ -170,10 +170,7 @@ def build_engine(shared: Shared, outlet: Outlet, stopping: threading.Event) -> E
     """The parts of one lane."""
     config, store, spark = shared.config, outlet.store, shared.spark
     metrics = Metrics(config.id, outlet.name, within=shared.metrics) if outlet.name else shared.metrics
-    destination = outlet.destination
-    if config.transforms.tables:
-        destination = Transformed(destination, config.transforms)
-    outer = wrapped(destination, spark, metrics, stopping)
+    outer = wrapped(transformed(outlet.destination, config.transforms), spark, metrics, stopping)
     follower = SchemaFollower(partial(_look_up, config), outer.follows, config.schema_changes.of)
     delay_s, attempts = config.table_error_retry_delay_ms / 1000, config.table_error_retry_max_attempts
     return Engine(

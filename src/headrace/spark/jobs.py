@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -21,10 +21,12 @@ from .failures import TaskFailure, as_headrace_error
 from .labels import cancel, job
 from .reports import TaskReports
 
-__all__ = ["TaskReports", "cancel", "job", "run_tasks", "spark_schema", "task_dataframe"]
+__all__ = ["TaskReports", "cancel", "job", "run_tasks", "spark_schema", "task_dataframe", "write_partitions"]
 
 _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
+
+_Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 # A task that is run again at once meets the same: whoever holds the lock waits for this very copy, perhaps.
 _NOT_AT_ONCE = (SourceLockTimeout, KeyRangesOvertaken)
@@ -59,13 +61,35 @@ def run_tasks(
             yield pa.record_batch([[index], [cloudpickle.dumps(result)]], schema=_RESULT)
 
     with job(spark, description, pool=pool):
-        rows = _numbers(spark, len(works)).mapInArrow(task, from_arrow_schema(_RESULT)).collect()
-    results: list[Any] = [None] * len(works)
-    for row in rows:
-        failure, result = pickle.loads(row["result"])  # noqa: S301 (our own)
+        results = _collected(_numbers(spark, len(works)), task)
+    return [results[index] for index in range(len(works))]
+
+
+def write_partitions(
+    frame: DataFrame, write: Callable[[Iterator[pa.RecordBatch]], _Result], *, description: str
+) -> list[_Result]:
+    """Call `write` with the batches of each partition, on the executors; as `run_tasks` otherwise."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "only a task calls this"
+        result = _outcome(write, iter(batches), description)
+        yield pa.record_batch([[context.partitionId()], [cloudpickle.dumps(result)]], schema=_RESULT)
+
+    with job(frame.sparkSession, description):
+        results = _collected(frame, task)
+    return [results[index] for index in sorted(results)]
+
+
+def _collected(
+    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> dict[int, Any]:
+    """The results by their index. Raises what a task returned as its failure."""
+    results = {}
+    for row in frame.mapInArrow(task, from_arrow_schema(_RESULT)).collect():
+        failure, results[row["index"]] = pickle.loads(row["result"])  # noqa: S301 (our own)
         if failure is not None:
             raise failure
-        results[row["index"]] = result
     return results
 
 

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ..destinations.rows import REJECTED_FIELDS, BatchFunction
-from .jobs import TaskReports, run_tasks, task_dataframe
+from ..destinations.rows import REJECTED_FIELDS, BatchFunction, FrameFunction
+from .frame_rows import FrameRows
+from .jobs import TaskReports, run_tasks, spark_schema, task_dataframe
 from .part import PartReport, Read, Reader
 
 __all__ = ["LocalRows", "TaskRows", "read_here"]
@@ -95,7 +96,7 @@ class TaskRows:
         self._spark = spark
         self._works = tuple(works)
         self._task = _Task(reader, schema)
-        self._description = description
+        self.description = description
         # What each reading came to, of these rows and of those made from them: all read the same parts.
         self._readings: list[TaskReports | _Known] = []
 
@@ -106,11 +107,11 @@ class TaskRows:
     def dataframe(self) -> DataFrame:
         read = partial(_read_work, self._task, self._reporting())
         works = list(enumerate(self._works))
-        return task_dataframe(self._spark, works, read, self.arrow_schema, description=self._description)
+        return task_dataframe(self._spark, works, read, self.arrow_schema, description=self.description)
 
     def in_tasks(self, write: Callable[[Iterator[pa.RecordBatch]], _Result]) -> list[_Result]:
         function = partial(_write_work, self._task, write, self._reporting())
-        return run_tasks(self._spark, list(enumerate(self._works)), function, description=self._description)
+        return run_tasks(self._spark, list(enumerate(self._works)), function, description=self.description)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         reports: dict[int, PartReport] = {}
@@ -124,9 +125,20 @@ class TaskRows:
         rejected_mapped = (*self._task.rejected_mapped, rejected)
         return self._variant(replace(self._task, mapped=mapped, rejected_mapped=rejected_mapped), self._works)
 
+    def through(self, function: FrameFunction, schema: pa.Schema, rejected: BatchFunction) -> FrameRows:
+        return FrameRows(self, function, schema, rejected)
+
     def together(self, function: Function, schema: pa.Schema) -> TaskRows:
         task = replace(self._task, together=(*self._task.together, (function, schema)))
-        return self._variant(task, [tuple(part for work in self._works for part in work)])
+        return self._variant(task, self._in_one())
+
+    def in_one(self) -> TaskRows:
+        """The same rows, read by one task."""
+        return self._variant(self._task, self._in_one())
+
+    def one_by_one(self) -> Iterator[TaskRows]:
+        """The rows of each task by themselves, in order."""
+        return (self._variant(self._task, [work]) for work in self._works)
 
     def rejected(self) -> TaskRows | None:
         if self.reports() and not self.report().rejected:
@@ -150,13 +162,16 @@ class TaskRows:
                 reading.close()
         self._readings[:] = [_Known(known)]
 
+    def _in_one(self) -> list[_Work]:
+        return [tuple(part for work in self._works for part in work)]
+
     def _reporting(self) -> TaskReports:
         reports = TaskReports(self._spark)
         self._readings.append(reports)
         return reports
 
     def _variant(self, task: _Task, works: Sequence[_Work]) -> TaskRows:
-        rows = TaskRows(self._spark, works, task.reader, task.schema, self._description)
+        rows = TaskRows(self._spark, works, task.reader, task.schema, self.description)
         rows._task, rows._readings = task, self._readings
         return rows
 
@@ -175,7 +190,8 @@ class LocalRows:
         return self.table.schema
 
     def dataframe(self) -> DataFrame:
-        return self.spark.createDataFrame(self.table)
+        # With the schema that tasks would give it: Spark takes a timestamp without time zone for one with, otherwise.
+        return self.spark.createDataFrame(self.table, spark_schema(self.table.schema))
 
     def in_tasks(self, write: Callable[[Iterator[pa.RecordBatch]], _Result]) -> list[_Result]:
         return [write(iter(self.table.to_batches()))]
@@ -185,6 +201,10 @@ class LocalRows:
 
     def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> LocalRows:
         return replace(self, table=_mapped(self.table, function, schema), found=_mapped(self.found, rejected))
+
+    def through(self, function: FrameFunction, schema: pa.Schema, rejected: BatchFunction) -> LocalRows:
+        table = function(self.dataframe()).toArrow().cast(schema)
+        return replace(self, table=table, found=_mapped(self.found, rejected))
 
     def together(self, function: Function, schema: pa.Schema) -> LocalRows:
         return replace(self, table=function(self.table).cast(schema))

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, Union
 import pyarrow as pa
 
 from ..destinations.batch import Changes, EventBatch, Step, TableBatch
-from ..destinations.rows import REJECTED_FIELDS, BatchFunction, Rows
+from ..destinations.rows import REJECTED_FIELDS, BatchFunction, FrameFunction, Rows
 from ..errors import SparkUnavailable
 from ..events import (
     UNCHANGED,
@@ -81,7 +81,9 @@ class LocalRows:
         if self.spark is None:
             msg = "these rows have no Spark session"
             raise SparkUnavailable(msg, hint="give LocalRows a session, or the suite a `spark` fixture")
-        return self.spark.createDataFrame(self.table)
+        from ..spark.jobs import spark_schema  # noqa: PLC0415
+
+        return self.spark.createDataFrame(self.table, spark_schema(self.table.schema))
 
     def in_tasks(self, write: Callable[[Iterator[pa.RecordBatch]], _Result]) -> list[_Result]:
         # What cannot be pickled, or relies on being called in this process, must not pass here and fail on Spark.
@@ -98,6 +100,10 @@ class LocalRows:
     def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> Rows:
         rejections = None if self.rejections is None else _mapped(self.rejections, rejected, self.rejections.schema)
         return replace(self, table=_mapped(self.table, function, schema), rejections=rejections)
+
+    def through(self, function: FrameFunction, schema: pa.Schema, rejected: BatchFunction) -> Rows:
+        rejections = None if self.rejections is None else _mapped(self.rejections, rejected, self.rejections.schema)
+        return replace(self, table=function(self.dataframe()).toArrow().cast(schema), rejections=rejections)
 
     def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Rows:
         result = function(self.table)

@@ -58,6 +58,13 @@ def test_a_package_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.Mon
     assert found[0].remedy == "pip install 'headrace[iceberg]'"
 
 
+def test_a_transform_that_is_not_there(tmp_path: Path) -> None:
+    tables = {"public.a": {"transform": "os.path:join"}, "public.b": {"transform": "os.path:joyn"}}
+    found = check_here(config(tmp_path, transforms={"tables": tables}))
+    assert errors(found) == [("transforms", "the module os.path has no function joyn")]
+    assert "module:function" in found[0].remedy
+
+
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     ((check, message),) = errors(check_here(config(tmp_path)))

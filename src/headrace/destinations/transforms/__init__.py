@@ -1,5 +1,6 @@
-"""Between the pipeline and a destination: columns left out or masked, rows filtered, in the copy and in the stream."""
+"""Between the pipeline and a destination: columns left out, masked or computed, rows filtered, in copy and stream."""
 
 from .destination import Transformed
+from .wrapping import transformed
 
-__all__ = ["Transformed"]
+__all__ = ["Transformed", "transformed"]

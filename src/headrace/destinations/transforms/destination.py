@@ -1,51 +1,42 @@
-"""The wrapper: a destination that is given less than the source has, and knows nothing of it."""
+"""The wrapper: a destination that is given something else than the source has, and knows nothing of it."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
-from typing import Optional
+from itertools import islice
+from typing import Optional, cast
 
-import pyarrow as pa
-
-from ...config.transforms import TableTransformsConfig, TransformsConfig
-from ...errors import ConfigError
-from ...events import Relation, Truncate
+from ...events import Delete, Event, Insert, Relation, Truncate, Update
 from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema
 from ..batch import Changes, EventBatch, Step, TableBatch
 from ..contract import Destination, DestinationContext, Durability
 from ..rows import Rows
-from .batches import changes_schema, transform_changes, transform_rejected, transform_rows
-from .events import transform_events
-from .table_transform import Chosen, TableTransform, chosen, table_transform
+from .contract import RowEvent, Transform, Transforms
 
 __all__ = ["Transformed"]
 
 # In the old spelling: evaluated at run time, and Python 3.10 must read it.
 _Version = tuple[ReplicatedTableSchema, tuple[Optional[str], ...]]  # noqa: UP045
 
+_EVENTS_AT_ONCE = 4_096
+"""Events that are read ahead, so that a transform is called for many at a time."""
+
 
 class Transformed:
     """Wraps a destination; innermost, so that all else around it works on what it gets."""
 
-    def __init__(self, inner: Destination, config: TransformsConfig) -> None:
+    def __init__(self, inner: Destination, transforms: Transforms) -> None:
         self.name = inner.name
         self.whole_batches = inner.whole_batches
-        self._inner, self._config = inner, config
+        self._inner, self._transforms = inner, transforms
         self._lock = threading.Lock()
-        self._settings: dict[int, tuple[TableTransformsConfig, Chosen] | None] = {}
-        self._found: dict[_Version, TableTransform | None] = {}
+        self._found: dict[_Version, Transform | None] = {}
 
     def startup(self, context: DestinationContext) -> None:
-        published = {str(schema.table.name) for schema in context.tables}
-        for name in self._config.tables:
-            if name not in published:
-                msg = f"transforms.tables names {name}, which is not in the publication"
-                raise ConfigError(msg, hint="correct the name, publish the table, or remove the setting")
-        for schema in context.tables:
-            self._find(schema)
+        self._transforms.startup(context)
         self._inner.startup(replace(context, tables=tuple(self._target(schema) for schema in context.tables)))
 
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
@@ -64,17 +55,16 @@ class Transformed:
         transform = self._find(schema)
         if transform is None:
             return self._inner.write_table_rows(schema, rows, part)
-        after = pa.schema(transform.fields(list(rows.arrow_schema)))
-        given = rows.mapped(partial(transform_rows, transform, after), after, partial(transform_rejected, transform))
-        return self._inner.write_table_rows(transform.target, given, part)
+        return self._inner.write_table_rows(transform.target, transform.rows(rows), part)
 
     def follows(self, relation: Relation) -> bool:
-        return self._inner.follows(self._relation(relation))
+        old = None if relation.old is None else self._find(relation.old)
+        new = self._find(relation.new)
+        return (new is None or new.follows(old)) and self._inner.follows(self._relation(relation))
 
     def write_events(self, batch: EventBatch) -> Durability:
         tables = tuple(self._table(table) for table in batch.tables)
-        events = partial(transform_events, self._find)
-        return self._inner.write_events(EventBatch(batch.end, tables, lambda: events(batch.events())))
+        return self._inner.write_events(EventBatch(batch.end, tables, lambda: self._events(batch.events())))
 
     def flush(self) -> None:
         self._inner.flush()
@@ -89,40 +79,48 @@ class Transformed:
         if isinstance(step, Relation):
             return self._relation(step)
         if isinstance(step, Truncate):
-            return replace(step, schemas=tuple(self._target(schema) for schema in step.schemas))
+            return self._truncate(step)
         transform = self._find(step.schema)
-        if transform is None:
-            return step
-        after = changes_schema(transform, step.rows.arrow_schema)
-        rows = step.rows.mapped(
-            partial(transform_changes, transform, after), after, partial(transform_rejected, transform)
-        )
-        return Changes(transform.target, rows)
+        return step if transform is None else Changes(transform.target, transform.changes(step.rows))
 
     def _relation(self, relation: Relation) -> Relation:
         old = None if relation.old is None else self._target(relation.old)
         return replace(relation, old=old, new=self._target(relation.new))
 
+    def _truncate(self, truncate: Truncate) -> Truncate:
+        return replace(truncate, schemas=tuple(self._target(schema) for schema in truncate.schemas))
+
+    def _events(self, events: Iterator[Event]) -> Iterator[Event]:
+        """Begin and Commit stay, also around nothing."""
+        while some := list(islice(events, _EVENTS_AT_ONCE)):
+            yield from self._some_events(some)
+
+    def _some_events(self, events: list[Event]) -> Iterable[Event]:
+        result: list[Event | None] = list(events)
+        by_transform: dict[int, tuple[Transform, list[int]]] = {}
+        for i, event in enumerate(events):
+            if isinstance(event, Relation):
+                result[i] = self._relation(event)
+            elif isinstance(event, Truncate):
+                result[i] = self._truncate(event)
+            elif isinstance(event, Insert | Update | Delete):
+                transform = self._find(event.schema)
+                if transform is not None:
+                    by_transform.setdefault(id(transform), (transform, []))[1].append(i)
+        for transform, places in by_transform.values():
+            given = cast("list[RowEvent]", [events[i] for i in places])
+            for i, made in zip(places, transform.events(given), strict=True):
+                result[i] = made
+        return (event for event in result if event is not None)
+
     def _target(self, schema: ReplicatedTableSchema) -> ReplicatedTableSchema:
         transform = self._find(schema)
         return schema if transform is None else transform.target
 
-    def _find(self, schema: ReplicatedTableSchema) -> TableTransform | None:
-        """What happens to this version of a table; None: nothing."""
+    def _find(self, schema: ReplicatedTableSchema) -> Transform | None:
         # What older rows show in a column makes no other schema, but counts here.
         version = (schema, tuple(column.missing for column in schema.columns))
         with self._lock:
             if version not in self._found:
-                self._found[version] = self._made(schema)
+                self._found[version] = self._transforms.of(schema)
             return self._found[version]
-
-    def _made(self, schema: ReplicatedTableSchema) -> TableTransform | None:
-        """By the table's OID, once it was seen under the name that settings give: renamed, it stays what it is."""
-        if schema.table.id not in self._settings:
-            config = self._config.tables.get(str(schema.table.name))
-            self._settings[schema.table.id] = None if config is None else (config, chosen(config, schema))
-        settings = self._settings[schema.table.id]
-        if settings is None:
-            return None
-        salt = "" if self._config.salt is None else self._config.salt.get_secret_value()
-        return table_transform(settings[0], salt, settings[1], schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,39 +10,17 @@ import pyarrow as pa
 
 from ...config.transforms import MaskKind
 from ...errors import DestinationRejected
-from ...events import UNCHANGED, Delete, Event, Insert, OldRowKind, Relation, Row, Truncate, Update
-from ...schema import ReplicatedTableSchema
+from ...events import UNCHANGED, Delete, Insert, OldRowKind, Row, Update
 from ..fold import fold_key
+from .contract import RowEvent
 from .sql import evaluate, hash_of, matches_of
 from .table_transform import TableTransform, row_schema
 
-__all__ = ["transform_events"]
-
-Find = Callable[[ReplicatedTableSchema], "TableTransform | None"]
+__all__ = ["arrow_rows", "transform_event"]
 
 
-def transform_events(find: Find, events: Iterable[Event]) -> Iterator[Event]:
-    """Begin and Commit stay, also around nothing."""
-    for event in events:
-        if isinstance(event, Insert | Update | Delete):
-            transform = find(event.schema)
-            changed = event if transform is None else _change(transform, event)
-            if changed is not None:
-                yield changed
-        elif isinstance(event, Relation):
-            yield replace(event, old=event.old and _target(find, event.old), new=_target(find, event.new))
-        elif isinstance(event, Truncate):
-            yield replace(event, schemas=tuple(_target(find, schema) for schema in event.schemas))
-        else:
-            yield event
-
-
-def _target(find: Find, schema: ReplicatedTableSchema) -> ReplicatedTableSchema:
-    transform = find(schema)
-    return schema if transform is None else transform.target
-
-
-def _change(transform: TableTransform, event: Insert | Update | Delete) -> Insert | Update | Delete | None:
+def transform_event(transform: TableTransform, event: RowEvent) -> RowEvent | None:
+    """What a destination gets instead; None: nothing."""
     found = event if transform.condition is None else _filtered(transform, event)
     if found is None:
         return None
@@ -54,7 +32,7 @@ def _change(transform: TableTransform, event: Insert | Update | Delete) -> Inser
     return replace(found, row=_row(transform, found.row), old=found.old and _row(transform, found.old))
 
 
-def _filtered(transform: TableTransform, event: Insert | Update | Delete) -> Insert | Update | Delete | None:
+def _filtered(transform: TableTransform, event: RowEvent) -> RowEvent | None:
     if isinstance(event, Insert):
         return event if _matches(transform, event.row) else None
     if isinstance(event, Delete):
@@ -109,14 +87,19 @@ def _position(transform: TableTransform, name: str) -> int:
     return next(i for i, column in enumerate(transform.source.columns) if column.name == name)
 
 
+def arrow_rows(schema: pa.Schema, rows: Sequence[Row]) -> pa.Table:
+    """Rows of events as a table; what was not sent is NULL."""
+    columns = [pa.array([_plain(row.get(field.name)) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def _batch(transform: TableTransform, row: Row, names: frozenset[str]) -> pa.RecordBatch:
     """One row of these columns; the others are NULL."""
-    schema = row_schema(transform.source)
-    values = [[_plain(row.get(field.name)) if field.name in names else None] for field in schema]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(value, field.type) for value, field in zip(values, schema, strict=True)], schema=schema
-    )
+    known = {name: value for name, value in row.items() if name in names}
+    return arrow_rows(row_schema(transform.source), [known]).to_batches()[0]
 
 
 def _plain(value: object) -> object:
+    if value is UNCHANGED:
+        return None
     return list(value.items()) if isinstance(value, dict) else value

@@ -11,9 +11,10 @@ import pytest
 
 from headrace.config.transforms import TransformsConfig
 from headrace.destinations.batch import Changes, EventBatch
-from headrace.destinations.contract import DestinationContext
+from headrace.destinations.contract import Destination, DestinationContext
 from headrace.destinations.memory import MemoryDestination
-from headrace.destinations.transforms import Transformed
+from headrace.destinations.transforms import transformed
+from headrace.destinations.transforms.table_transform import chosen, table_transform
 from headrace.errors import ConfigError, DestinationRejected
 from headrace.events import UNCHANGED, Delete, Insert, Update
 from headrace.lsn import Lsn
@@ -49,10 +50,10 @@ class Recorder(MemoryDestination):
 
 def started(
     settings: dict[str, Any], *tables: ReplicatedTableSchema, salt: str | None = SALT
-) -> tuple[Transformed, Recorder]:
+) -> tuple[Destination, Recorder]:
     inner = Recorder()
     named = {str(table.table.name): settings for table in tables}
-    outer = Transformed(inner, TransformsConfig.model_validate({"salt": salt, "tables": named}))
+    outer = transformed(inner, TransformsConfig.model_validate({"salt": salt, "tables": named}))
     outer.startup(DestinationContext(1, MemoryStore(), None, (ORDERS, *tables)))
     return outer, inner
 
@@ -65,7 +66,7 @@ def digest(value: str) -> str:
     return hashlib.sha256((SALT + value).encode()).hexdigest()
 
 
-def write(outer: Transformed, *happenings: Any, lsn: int = 100) -> None:
+def write(outer: Destination, *happenings: Any, lsn: int = 100) -> None:
     outer.write_events(batch_of(transaction(Lsn(lsn), *happenings), end=Lsn(lsn + 100)))
 
 
@@ -221,7 +222,7 @@ def test_what_is_wrong_is_told_before_anything_is_written(settings: dict[str, An
 
 
 def test_a_table_that_is_not_published() -> None:
-    outer = Transformed(MemoryDestination(), TransformsConfig.model_validate({"tables": {"public.nowhere": {}}}))
+    outer = transformed(MemoryDestination(), TransformsConfig.model_validate({"tables": {"public.nowhere": {}}}))
     with pytest.raises(ConfigError, match=r"names public\.nowhere"):
         outer.startup(DestinationContext(1, MemoryStore(), None, (ORDERS,)))
 
@@ -240,9 +241,12 @@ def test_settings_that_contradict_each_other(given: dict[str, Any], said: str) -
 
 
 def test_the_salt_is_shown_nowhere_and_travels_to_tasks() -> None:
-    outer, _ = started({"columns": {"mask": {"email": {"kind": "hash"}}}}, PEOPLE)
-    transform = outer._find(PEOPLE)
-    assert SALT not in repr(transform) + repr(outer._config)
+    config = TransformsConfig.model_validate(
+        {"salt": SALT, "tables": {"public.people": {"columns": {"mask": {"email": {"kind": "hash"}}}}}}
+    )
+    settings = config.tables["public.people"]
+    transform = table_transform(settings, SALT, chosen(settings, PEOPLE), PEOPLE)
+    assert SALT not in repr(transform) + repr(config)
     assert pickle.loads(pickle.dumps(transform)).salt == SALT
 
 

@@ -1,0 +1,147 @@
+"""What a Python function makes of one version of a table: which columns, of which types, from which of the source's."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from ...errors import ConfigError
+from ...pgtypes.registry import builtin_type, conversion_for
+from ...schema import Column, PgType, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask
+from ..unchanged import NOT_THERE
+from .spark_plan import Origin
+
+__all__ = ["OWN_PREFIX", "HookedTable", "hooked_table"]
+
+OWN_PREFIX = "_headrace"
+"""How names begin that are ours."""
+
+_FIRST_ATTNUM = 10_000
+_ATTNUMS = 1 << 30
+"""Of columns that the source does not have: above any that Postgres gives, and the same for the same name."""
+
+_OIDS = {
+    pa.bool_(): 16, pa.int8(): 21, pa.int16(): 21, pa.int32(): 23, pa.int64(): 20, pa.float32(): 700,
+    pa.float64(): 701, pa.string(): 25, pa.binary(): 17, pa.date32(): 1082, pa.timestamp("us"): 1114,
+    pa.timestamp("us", "UTC"): 1184,
+}  # fmt: skip
+_ARRAY_OIDS = {
+    16: 1000, 21: 1005, 23: 1007, 20: 1016, 700: 1021, 701: 1022, 25: 1009, 17: 1001, 1082: 1182, 1114: 1115,
+    1184: 1185, 1700: 1231,
+}  # fmt: skip
+_NUMERIC = 1700
+
+
+@dataclass(frozen=True, slots=True)
+class HookedTable:
+    """From rows of `source` to rows of `target`, whose columns have these origins."""
+
+    source: ReplicatedTableSchema
+    target: ReplicatedTableSchema
+    origins: tuple[Origin, ...]
+
+    @property
+    def fields(self) -> pa.Schema:
+        """The target's rows in Arrow."""
+        return pa.schema([pa.field(c.name, conversion_for(c.type, c.typmod).arrow_type) for c in self.target.columns])
+
+    @property
+    def whole_old_rows(self) -> bool:
+        return self.source.table.replica_identity is ReplicaIdentity.FULL
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """For each column the source's one that it is made of, and of no other: unchanged with it."""
+        places = {column.name: i for i, column in enumerate(self.source.columns)}
+        return tuple(places[next(iter(o.reads))] if len(o.reads) == 1 else NOT_THERE for o in self.origins)
+
+    @property
+    def mixed(self) -> frozenset[str]:
+        """The source's columns that are not made into others by themselves: each must be known."""
+        return frozenset[str]().union(*(origin.reads for origin in self.origins if len(origin.reads) > 1))
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The source's columns that keep their values, with the name they go by."""
+        pairs = zip(self.target.columns, self.origins, strict=True)
+        attnums = {column.name: column.attnum for column in self.source.columns}
+        return {o.same_as: c.name for c, o in pairs if o.same_as is not None and attnums[o.same_as] == c.attnum}
+
+    def computed(self) -> dict[int, tuple[object, ...]]:
+        """What decides the values of columns that are computed, by attnum."""
+        types = {c.name: (c.attnum, conversion_for(c.type, c.typmod).arrow_type) for c in self.source.columns}
+        pairs = zip(self.target.columns, self.origins, strict=True)
+        return {
+            c.attnum: (c.type.oid, c.typmod, frozenset(types[name] for name in o.reads))
+            for c, o in pairs
+            if o.same_as is None
+        }
+
+
+def hooked_table(schema: ReplicatedTableSchema, fields: Sequence[pa.Field], origins: tuple[Origin, ...]) -> HookedTable:
+    """For a function whose result has these columns. Raises ConfigError for what no destination could make of it."""
+    name = schema.table.name
+    twice = [column for column, count in Counter(field.name for field in fields).items() if count > 1]
+    ours = [field.name for field in fields if field.name.startswith(OWN_PREFIX)]
+    if twice or ours or not fields:
+        msg = f"the transform of table {name} gives " + (
+            f"two columns the name {twice[0]}" if twice else f"a column the name {ours[0]}" if ours else "no columns"
+        )
+        raise ConfigError(msg, hint=f"give each column a name of its own that does not begin with {OWN_PREFIX}")
+    columns = _columns(schema, fields, origins)
+    full = schema.table.replica_identity is ReplicaIdentity.FULL
+    identity = tuple(sorted(column.attnum for column in columns)) if full else schema.table.identity_attnums
+    table = replace(schema.table, columns=columns, identity_attnums=identity)
+    target = replace(schema, table=table, mask=ReplicationMask.everything(table))
+    found = HookedTable(schema, target, origins)
+    _require_key(found)
+    return found
+
+
+def _require_key(table: HookedTable) -> None:
+    schema = table.source
+    key = schema.table.key if table.whole_old_rows else (*schema.identity, *schema.table.key)
+    gone = [column.name for column in key if column.name not in table.kept]
+    if gone:
+        msg = f"the transform of table {schema.table.name} changes or drops {gone[0]}, which is part of its key"
+        raise ConfigError(msg, hint="keep the key's columns as they are (they may be renamed); `mask` can hash them")
+
+
+def _columns(
+    schema: ReplicatedTableSchema, fields: Sequence[pa.Field], origins: Sequence[Origin]
+) -> tuple[Column, ...]:
+    by_name = {column.name: column for column in schema.columns}
+    # Of several columns with one origin the one that has its name is it, else the first.
+    heirs: dict[str, str] = {}
+    for field, origin in zip(fields, origins, strict=True):
+        if origin.same_as is not None and (origin.same_as == field.name or origin.same_as not in heirs):
+            heirs[origin.same_as] = field.name
+    columns = []
+    for field, origin in zip(fields, origins, strict=True):
+        if origin.same_as is not None and heirs[origin.same_as] == field.name:
+            columns.append(replace(by_name[origin.same_as], name=field.name))
+            continue
+        # A column that is computed in place of one of the source's stays that column.
+        place = by_name.get(field.name) if field.name not in heirs else None
+        type, typmod = _type(schema, field)
+        attnum = _FIRST_ATTNUM + zlib.crc32(field.name.encode()) % _ATTNUMS if place is None else place.attnum
+        columns.append(Column(field.name, attnum, type, typmod, comment=None if place is None else place.comment))
+    return tuple(columns)
+
+
+def _type(schema: ReplicatedTableSchema, field: pa.Field) -> tuple[PgType, int]:
+    of = field.type.value_type if pa.types.is_list(field.type) else field.type
+    oid, typmod = _OIDS.get(of), -1
+    if pa.types.is_decimal(of):
+        oid, typmod = _NUMERIC, ((of.precision << 16) | of.scale) + 4
+    if oid is not None and pa.types.is_list(field.type):
+        oid = _ARRAY_OIDS[oid]
+    found = None if oid is None else builtin_type(oid)
+    if found is None:
+        msg = f"the transform of table {schema.table.name} gives column {field.name} the type {field.type}"
+        raise ConfigError(msg, hint="cast it: to_json makes a text of structs and maps; arrays may be of one dimension")
+    return found, typmod
