@@ -13,13 +13,15 @@ from pyiceberg.catalog import load_catalog
 
 from headrace.config.iceberg import IcebergConfig
 from headrace.destinations.fold import folded_schema
-from headrace.destinations.iceberg.catalog import Catalog, NewTable
-from headrace.destinations.iceberg.data_files import write_data
-from headrace.destinations.iceberg.files import TableLayout
-from headrace.destinations.iceberg.merge import Merge
+from headrace.destinations.iceberg.catalog import Catalog
 from headrace.destinations.iceberg.plan import TABLE_PROPERTIES
-from headrace.destinations.iceberg.record import PIPELINE, Record
-from headrace.destinations.iceberg.table import IcebergTable, Operation
+from headrace.destinations.iceberg.table import IcebergTable
+from headrace.destinations.lake.contract import NewTable
+from headrace.destinations.lake.data_files import write_data
+from headrace.destinations.lake.files import TableLayout
+from headrace.destinations.lake.merge import Merge
+from headrace.destinations.lake.operations import Operation
+from headrace.destinations.lake.record import PIPELINE, Record
 from headrace.lsn import Lsn
 
 ROW = pa.struct([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int32()), pa.field("doc", pa.string())])

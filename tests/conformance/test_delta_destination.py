@@ -14,7 +14,7 @@ from delta_tables import delta_settings, read_delta, table_directory
 from headrace.config.table_mode import TableMode
 from headrace.destinations.delta import DeltaDestination
 from headrace.destinations.delta.table import DeltaTable
-from headrace.destinations.iceberg.java import CommitStateUnknown
+from headrace.destinations.lake.java_errors import CommitStateUnknown
 from headrace.errors import DestinationError
 from headrace.schema import TableName
 from headrace.testing.destination_suite import DestinationSuite, Moment, Values

@@ -12,8 +12,8 @@ import pytest
 
 from headrace.config.table_mode import TableMode
 from headrace.destinations.iceberg import IcebergDestination
-from headrace.destinations.iceberg.java import CommitStateUnknown
 from headrace.destinations.iceberg.table import IcebergTable
+from headrace.destinations.lake.java_errors import CommitStateUnknown
 from headrace.errors import DestinationError
 from headrace.schema import TableName
 from headrace.testing.destination_suite import DestinationSuite, Moment, Values

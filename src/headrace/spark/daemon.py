@@ -39,7 +39,7 @@ _IMPORTS = (
     "headrace.spool.spool",
 )
 # What only some installations have.
-_EXTRAS = ("headrace.destinations.iceberg.merge",)
+_EXTRAS = ("headrace.destinations.lake.destination",)
 
 
 def prepare() -> None:

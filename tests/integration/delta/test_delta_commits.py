@@ -17,7 +17,7 @@ from headrace.destinations.contract import DestinationContext
 from headrace.destinations.delta import DeltaDestination
 from headrace.destinations.delta.java import DeltaJava
 from headrace.destinations.delta.table import DeltaTable
-from headrace.destinations.iceberg.java import CommitStateUnknown
+from headrace.destinations.lake.java_errors import CommitStateUnknown
 from headrace.errors import DestinationError, DestinationRejected
 from headrace.events import Relation
 from headrace.lsn import Lsn

@@ -20,8 +20,8 @@ from headrace.destinations.iceberg.java import Java
 from headrace.destinations.iceberg.maintenance import Maintenance
 from headrace.destinations.iceberg.maintenance.compaction import Compaction
 from headrace.destinations.iceberg.maintenance.expiry import expire_snapshots
-from headrace.destinations.iceberg.maintenance.held import Stopped
 from headrace.destinations.iceberg.maintenance.orphans import remove_orphans
+from headrace.destinations.lake.maintenance.held import Stopped
 from headrace.errors import DestinationError
 from iceberg_duckdb import duckdb_with_iceberg, local_path
 from iceberg_stream import BY_BUCKET, UNPARTITIONED, StreamedTable, streamed_catalog

@@ -16,7 +16,7 @@ from headrace.destinations.iceberg.java import Java
 from headrace.destinations.iceberg.maintenance.compaction import Compaction
 from headrace.destinations.iceberg.maintenance.expiry import expire_snapshots
 from headrace.destinations.iceberg.maintenance.orphans import remove_orphans
-from headrace.destinations.iceberg.places import file_io
+from headrace.destinations.lake.places import file_io
 from headrace.testing.s3 import S3Server
 from iceberg_stream import StreamedTable
 

@@ -14,8 +14,9 @@ import pytest
 
 from crashing import CrashedLife
 from headrace.destinations.iceberg import IcebergDestination
-from headrace.destinations.iceberg.java import CommitStateUnknown
-from headrace.destinations.iceberg.table import IcebergTable, Operation
+from headrace.destinations.iceberg.table import IcebergTable
+from headrace.destinations.lake.java_errors import CommitStateUnknown
+from headrace.destinations.lake.operations import Operation
 from headrace.pipeline.failpoint import set_hook
 from headrace.stores import MemoryStore
 from headrace.stores.records import SchemaStatus

@@ -17,12 +17,12 @@ from pyiceberg.table import StaticTable
 
 from folding import change_table, delete, insert, transactions, update
 from headrace.destinations.fold import fold_table
-from headrace.destinations.iceberg.data_files import write_data
-from headrace.destinations.iceberg.deletion_vectors import write_vectors
-from headrace.destinations.iceberg.files import DeletionVector, LiveFile, TableLayout, Written
-from headrace.destinations.iceberg.merge import Merge
-from headrace.destinations.iceberg.table import live_file
-from iceberg_files import schema_json
+from headrace.destinations.lake.data_files import write_data
+from headrace.destinations.lake.deletion_vectors import write_vectors
+from headrace.destinations.lake.files import DeletionVector, LiveFile, TableLayout, Written
+from headrace.destinations.lake.merge import Merge
+from headrace.destinations.lake.operations import live_file
+from lake_files import schema_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

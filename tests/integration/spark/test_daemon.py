@@ -24,6 +24,7 @@ def test_workers_find_the_decoder_imported_and_keep_their_caches(spark: SparkSes
         from pathlib import Path
 
         names = ("pandas", "asyncpg", "headrace.pgoutput.columnar", "headrace.initial_copy.reader")
+        names += ("headrace.destinations.lake.merge", "headrace.destinations.lake.quarantine")
         parent = Path(f"/proc/{os.getppid()}/cmdline").read_text()
         missing = [name for name in names if name not in sys.modules]
         return parent, missing, zipimport.zipimporter.invalidate_caches.__qualname__ == "_keep_caches"

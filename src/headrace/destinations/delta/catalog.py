@@ -12,8 +12,8 @@ from typing import Any
 
 from ...config.delta import DeltaConfig
 from ...errors import DestinationRejected
-from ..iceberg.files import TableLayout, VectorForm
-from ..iceberg.lake import NewTable, Wrapping
+from ..lake.contract import NewTable, Wrapping
+from ..lake.files import TableLayout, VectorForm
 from .java import Commit, DeltaJava, delta_errors
 from .log_state import LogState
 from .paths import is_local, table_location, table_name, warehouse_location

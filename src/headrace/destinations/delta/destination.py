@@ -9,10 +9,10 @@ from ...config.delta import DeltaConfig
 from ...config.table_destination import OnTableRename
 from ...schema import TableName
 from ..contract import DestinationContext
-from ..iceberg.lake_destination import LakeDestination
-from ..iceberg.maintenance.held import HeldTable
-from ..iceberg.maintenance.schedule import Schedule
-from ..iceberg.plan import TablePlan
+from ..lake.destination import LakeDestination
+from ..lake.maintenance.held import HeldTable
+from ..lake.maintenance.schedule import Schedule
+from ..lake.plan import TablePlan
 from .catalog import DeltaCatalog
 from .java import PACKAGES, SPARK_CONF, DeltaJava
 from .maintenance import DeltaUpkeep

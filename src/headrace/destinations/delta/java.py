@@ -16,7 +16,7 @@ from py4j.java_gateway import JavaPackage
 from pyspark.errors import PySparkException
 
 from ...errors import ConfigError, DestinationConflict, DestinationRejected, SparkUnavailable
-from ..iceberg.java import java_errors
+from ..lake.java_errors import java_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from ...errors import DestinationRejected
-from ..iceberg.files import DeletionVector, LiveFile
+from ..lake.files import DeletionVector, LiveFile
 from .statistics import key_bounds
 
 __all__ = ["LogState", "live_file", "relative_path", "vector_path", "whole_path"]

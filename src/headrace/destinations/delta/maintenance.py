@@ -12,17 +12,16 @@ import structlog
 
 from ...config.delta import DeltaMaintenanceConfig
 from ...errors import DestinationConflict
-from ..iceberg.columns import column_plan
-from ..iceberg.data_files import write_data
-from ..iceberg.deletion_vectors import Positions, read_positions, write_vectors
-from ..iceberg.files import DataFile, LiveFile, TableLayout, Written
-from ..iceberg.java import CommitStateUnknown
-from ..iceberg.leftovers import discard
-from ..iceberg.maintenance.groups import Group, choose_groups
-from ..iceberg.maintenance.held import HeldTable
-from ..iceberg.maintenance.translation import deleted_since
-from ..iceberg.places import file_io
-from ..iceberg.reading import read_rows
+from ..lake.columns import column_plan
+from ..lake.data_files import write_data
+from ..lake.deletion_vectors import Positions, deleted_since, read_positions, write_vectors
+from ..lake.files import DataFile, LiveFile, TableLayout, Written
+from ..lake.java_errors import CommitStateUnknown
+from ..lake.leftovers import discard
+from ..lake.maintenance.groups import Group, choose_groups
+from ..lake.maintenance.held import HeldTable
+from ..lake.places import file_io
+from ..lake.reading import read_rows
 from .java import DeltaJava
 from .table import DeltaTable
 from .unnamed_files import remove_unnamed

@@ -8,7 +8,7 @@ from ...config.delta import DeltaConfig
 from ...config.iceberg import IcebergTableConfig
 from ...config.table_mode import TableMode
 from ...schema import TableName
-from ..iceberg.plan import TablePlan
+from ..lake.plan import TablePlan
 from ..table_plans import plan_tables
 
 __all__ = ["make_plans", "quarantine_plan"]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...errors import DestinationRejected
-from ..iceberg.columns import physical_name
+from ..lake.columns import physical_name
 
 __all__ = ["delta_schema", "lake_schema", "largest_id"]
 

@@ -23,7 +23,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from ..iceberg.columns import column_plan, physical_name
+from ..lake.columns import column_plan, physical_name
 
 __all__ = ["key_bounds", "statistics_text", "wide"]
 

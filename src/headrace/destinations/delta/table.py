@@ -12,11 +12,11 @@ from typing import Any
 
 from ...errors import DestinationConflict, DestinationError
 from ...lsn import Lsn
-from ..iceberg.files import LiveFile, TableLayout, Written
-from ..iceberg.java import CommitStateUnknown, TableGone
-from ..iceberg.places import file_io
-from ..iceberg.record import LSN, PARTS, Record
-from ..iceberg.table import Files, Operation, key_ids
+from ..lake.files import LiveFile, TableLayout, Written
+from ..lake.java_errors import CommitStateUnknown, TableGone
+from ..lake.operations import Files, Operation, key_ids
+from ..lake.places import file_io
+from ..lake.record import LSN, PARTS, Record
 from .java import Commit, DeltaJava, delta_errors
 from .log_state import LogState, live_file, relative_path
 from .schema import delta_schema, lake_schema, largest_id

@@ -13,10 +13,9 @@ import pyarrow.fs as pa_fs
 import structlog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from ..iceberg.files import TableLayout
-from ..iceberg.maintenance.held import HeldTable
-from ..iceberg.maintenance.orphans import earlier_runs
-from ..iceberg.places import file_io
+from ..lake.files import TableLayout
+from ..lake.maintenance.held import HeldTable
+from ..lake.places import earlier_runs, file_io
 from .java import DeltaJava, delta_errors
 from .log_state import vector_path, whole_path
 from .table import DeltaTable

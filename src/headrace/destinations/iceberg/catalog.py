@@ -11,12 +11,14 @@ from urllib.parse import urlparse
 
 from ...config.iceberg import CatalogConfig, CatalogType, IcebergConfig
 from ...errors import ConfigError
-from .java import PACKAGES, Java, java_errors
-from .lake import NewTable, Wrapping
+from ..lake.contract import NewTable, Wrapping
+from ..lake.java_errors import java_errors
+from .java import PACKAGES, Java
+from .layout import table_layout
 from .locations import own_location
 from .table import IcebergTable
 
-__all__ = ["Catalog", "NewTable", "catalog_packages", "catalog_properties"]
+__all__ = ["Catalog", "catalog_packages", "catalog_properties"]
 
 _IMPLEMENTATIONS = {
     CatalogType.SQLITE: "org.apache.iceberg.jdbc.JdbcCatalog",
@@ -107,9 +109,8 @@ class Catalog:
             return self.java.mapping(found.properties())
 
     def wrapped(self, found: Any, wrapping: Wrapping) -> IcebergTable:
-        plan = wrapping.plan
-        with java_errors(f"read table {'.'.join(plan.name)}"):
-            layout = plan.layout(self.java, found, wrapping.file_prefix, self.io_properties)
+        with java_errors(f"read table {'.'.join(wrapping.plan.name)}"):
+            layout = table_layout(self.java, found, wrapping, self.io_properties)
         return IcebergTable(self.java, found, layout, wrapping.key)
 
     def create(self, table: NewTable) -> Any:

@@ -8,12 +8,13 @@ from ...config.iceberg import IcebergConfig, IcebergTableConfig
 from ...config.table_mode import TableMode
 from ...schema import TableName
 from ..contract import DestinationContext
+from ..lake.destination import LakeDestination
+from ..lake.maintenance.held import HeldTable
+from ..lake.plan import TablePlan
 from .catalog import Catalog, catalog_packages
 from .java import Java
-from .lake_destination import LakeDestination
 from .maintenance import Maintenance
-from .maintenance.held import HeldTable
-from .plan import TABLE_PROPERTIES, TablePlan, make_plans
+from .plan import TABLE_PROPERTIES, make_plans
 
 __all__ = ["IcebergDestination"]
 

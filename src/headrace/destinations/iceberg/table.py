@@ -4,57 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from ...errors import DestinationRejected
-from .evolution.alteration import Alteration
-from .evolution.applying import apply_alteration
-from .files import DeletionVector, LiveFile, TableLayout, Written
-from .java import Java, java_errors
-from .record import LSN, PARTS, Record
+from ..lake.files import DeletionVector, LiveFile, TableLayout, Written
+from ..lake.java_errors import java_errors
+from ..lake.operations import Files, Operation, key_ids, live_file
+from ..lake.record import LSN, PARTS, Record
+from .altering import apply_alteration
+from .java import Java
 
-__all__ = ["Files", "IcebergTable", "Operation", "key_ids", "removed_files"]
+__all__ = ["IcebergTable", "removed_files"]
 
 _MAX_ANCESTORS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The live files of one snapshot, by path. `snapshot` is None for a table that has none yet."""
-
-    snapshot: int | None
-    live: Mapping[str, LiveFile] = field(default_factory=dict)
-
-    def after(self, written: Written, keys: tuple[int, ...]) -> Files:
-        """As they are once `written` is committed; `keys` are the field ids of which bounds are kept."""
-        live = dict(self.live)
-        for file in written.data:
-            live[file.path] = live_file(json.loads(file.json), keys)
-        for vector in written.vectors:
-            live[vector.referenced] = replace(live[vector.referenced], vector=vector)
-        for path in written.emptied:
-            del live[path]
-        return Files(self.snapshot, live)
-
-
-_NO_FILES = Written()
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One step of a commit: the table is altered, all that came before goes (`truncate`), files come."""
-
-    written: Written = _NO_FILES
-    truncate: bool = False
-    alteration: Alteration | None = None
-
-    @property
-    def is_nothing(self) -> bool:
-        return self == _NOTHING
-
-
-_NOTHING = Operation()
 
 
 class IcebergTable:
@@ -180,7 +143,7 @@ class IcebergTable:
                 if operation.truncate:
                     self._delete_all(transaction, record)
                     files, snapshots = Files(self._current(transaction)), snapshots + 1
-                if operation.alteration is not None and operation.written == _NO_FILES:
+                if operation.alteration is not None and operation.written == Written():
                     continue
                 self._apply(transaction, files, operation.written, record)
                 files, snapshots = files.after(operation.written, self.keys), snapshots + 1
@@ -319,35 +282,10 @@ class IcebergTable:
             operation.set(name, value)
 
 
-def key_ids(schema_json: str, key: Iterable[str] | None) -> tuple[int, ...]:
-    """The fields of which bounds are kept: the key's, or all where there is none."""
-    ids = {field["name"]: int(field["id"]) for field in json.loads(schema_json)["fields"]}
-    return tuple(ids.values()) if key is None else tuple(ids[name] for name in key if name in ids)
-
-
 def removed_files(planned: Files, written: Written) -> list[str]:
     """Descriptions of the data files and vectors that `written` takes out of the table."""
     emptied = [data_file_json(planned.live[path]) for path in written.emptied]
     return [*emptied, *(vector.json for vector in written.replaced)]
-
-
-def live_file(entry: Mapping[str, Any], keys: Iterable[int]) -> LiveFile:
-    """From ContentFileParser's form."""
-    lower, upper = (_bounds(entry.get(name)) for name in ("lower-bounds", "upper-bounds"))
-    return LiveFile(
-        path=entry["file-path"],
-        size=entry["file-size-in-bytes"],
-        records=entry["record-count"],
-        spec_id=entry["spec-id"],
-        partition_json=json.dumps(entry.get("partition", [])),
-        bounds={key: (lower[key], upper[key]) for key in keys if key in lower and key in upper},
-    )
-
-
-def _bounds(entry: Mapping[str, Any] | None) -> dict[int, bytes]:
-    if not entry:
-        return {}
-    return {key: bytes.fromhex(value) for key, value in zip(entry["keys"], entry["values"], strict=True)}
 
 
 def data_file_json(file: LiveFile) -> str:

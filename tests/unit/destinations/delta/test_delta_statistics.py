@@ -12,10 +12,10 @@ import pytest
 
 from headrace.destinations.delta.schema import delta_schema, lake_schema, largest_id
 from headrace.destinations.delta.statistics import key_bounds, statistics_text, wide
-from headrace.destinations.iceberg.bounds import bound_value
-from headrace.destinations.iceberg.columns import column_plan
-from headrace.destinations.iceberg.data_files import write_data
-from headrace.destinations.iceberg.files import TableLayout, VectorForm
+from headrace.destinations.lake.bounds import bound_value
+from headrace.destinations.lake.columns import column_plan
+from headrace.destinations.lake.data_files import write_data
+from headrace.destinations.lake.files import TableLayout, VectorForm
 
 UTC = dt.timezone.utc
 TYPES = {

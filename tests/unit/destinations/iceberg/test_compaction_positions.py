@@ -17,27 +17,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.destinations.iceberg import data_files
-from headrace.destinations.iceberg.data_files import write_data
-from headrace.destinations.iceberg.deletion_vectors import read_positions, write_vectors
-from headrace.destinations.iceberg.files import LiveFile, TableLayout
-from headrace.destinations.iceberg.maintenance.lineage import LineageLayout, Source, live_rows, row_ids
-from headrace.destinations.iceberg.maintenance.translation import deleted_since, moved_positions
-from headrace.destinations.iceberg.places import file_io
-from headrace.destinations.iceberg.table import live_file
-from iceberg_files import LocalTable, local_layout
+from headrace.destinations.iceberg.maintenance.lineage import LineageLayout, Source, live_rows, moved_positions, row_ids
+from headrace.destinations.lake import data_files
+from headrace.destinations.lake.data_files import write_data
+from headrace.destinations.lake.deletion_vectors import read_positions, write_vectors
+from headrace.destinations.lake.files import LiveFile, TableLayout
+from headrace.destinations.lake.operations import live_file
+from headrace.destinations.lake.places import file_io
+from lake_files import LocalTable, local_layout
 
 ROWS = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.int32())])
 
 
 def positions(*values: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.array(values, dtype=np.int64)
-
-
-def test_deleted_since() -> None:
-    assert deleted_since(positions(1, 4), positions(0, 1, 4, 9)).tolist() == [0, 9]  # type: ignore[union-attr]
-    assert deleted_since(positions(), positions()).tolist() == []  # type: ignore[union-attr]
-    assert deleted_since(positions(1, 4), positions(1, 9)) is None
 
 
 def test_moved_positions_are_certain_or_none() -> None:

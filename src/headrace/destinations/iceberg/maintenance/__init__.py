@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .schedule import Maintenance
+from .upkeep import Maintenance
 
 __all__ = ["Maintenance"]

@@ -18,21 +18,22 @@ import structlog
 
 from ....config.iceberg import MaintenanceConfig
 from ....errors import DestinationConflict
+from ...lake.data_files import write_data
+from ...lake.deletion_vectors import Positions, deleted_since, read_positions, write_vectors
+from ...lake.files import DataFile, DeletionVector, LiveFile, TableLayout, Written
+from ...lake.java_errors import CommitStateUnknown, java_errors
+from ...lake.leftovers import discard
+from ...lake.maintenance.groups import Group, choose_groups
+from ...lake.maintenance.held import HeldTable
+from ...lake.operations import Files, live_file
+from ...lake.places import file_io
+from ...lake.reading import OpenedFile
+from ...lake.record import PIPELINE
 from ..catalog import Catalog
-from ..data_files import write_data
-from ..deletion_vectors import Positions, read_positions, write_vectors
-from ..files import DataFile, DeletionVector, LiveFile, TableLayout, Written
-from ..java import CommitStateUnknown, Java, java_errors
-from ..leftovers import discard
-from ..places import file_io
-from ..plan import sorted_by
-from ..reading import OpenedFile
-from ..record import PIPELINE
-from ..table import Files, IcebergTable, live_file
-from .groups import Group, choose_groups
-from .held import HeldTable
-from .lineage import LineageLayout, Source, live_rows, row_ids
-from .translation import deleted_since, moved_positions
+from ..java import Java
+from ..layout import sorted_by
+from ..table import IcebergTable
+from .lineage import LineageLayout, Source, live_rows, moved_positions, row_ids
 
 __all__ = ["Compaction", "Rewritten"]
 

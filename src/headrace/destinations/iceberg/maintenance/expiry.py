@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....config.iceberg import MaintenanceConfig
+from ...lake.java_errors import java_errors
 from ..catalog import Catalog
-from ..java import java_errors
 
 __all__ = ["expire_snapshots", "expired_ids"]
 

@@ -8,7 +8,7 @@ however the rows were sorted and split: that is how compaction knows where a row
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..columns import column_plan
-from ..deletion_vectors import Positions, read_positions
-from ..files import LiveFile, TableLayout
-from ..places import file_io
-from ..reading import OpenedFile, read_rows
+from ...lake.columns import column_plan
+from ...lake.deletion_vectors import Positions, read_positions
+from ...lake.files import LiveFile, TableLayout
+from ...lake.places import file_io
+from ...lake.reading import OpenedFile, read_rows
 
-__all__ = ["LineageLayout", "Source", "live_rows", "row_ids"]
+__all__ = ["LineageLayout", "Source", "live_rows", "moved_positions", "row_ids"]
 
 # Reserved by the specification.
 _ROW_ID_FIELD = 2147483540
@@ -80,6 +80,19 @@ def row_ids(lineage: LineageLayout, source: Source, positions: Positions) -> Pos
             return counted
     stored = read_rows(lineage.layout, source.file, positions, [lineage.row_id]).column(0)
     return np.asarray(pc.coalesce(stored, pa.array(counted)).to_numpy(), dtype=np.int64)
+
+
+def moved_positions(gone: Positions, files: Sequence[Positions]) -> list[Positions] | None:
+    """Where rows lie in new files, of which each is given by the ids of its rows.
+
+    None unless each id is there exactly once: what is not certain must not be committed.
+    """
+    found = [np.flatnonzero(np.isin(ids, gone)) for ids in files]
+    if sum(len(positions) for positions in found) != len(np.unique(gone)):
+        return None
+    # As many as there are ids may still be one twice and another not at all.
+    ids = np.concatenate([file[positions] for file, positions in zip(files, found, strict=True)] or [gone[:0]])
+    return found if len(np.unique(ids)) == len(ids) else None
 
 
 def _with_lineage(lineage: LineageLayout, source: Source, rows: pa.Table, positions: Positions) -> pa.Table:

@@ -14,13 +14,14 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from ....config.iceberg import MaintenanceConfig
 from ....errors import DestinationError
+from ...lake.files import TableLayout
+from ...lake.java_errors import java_errors
+from ...lake.maintenance.held import HeldTable
+from ...lake.places import earlier_runs, file_io
 from ..catalog import Catalog
-from ..files import TableLayout
-from ..java import Java, java_errors
-from ..places import file_io
-from .held import HeldTable
+from ..java import Java
 
-__all__ = ["earlier_runs", "is_orphan", "remove_orphans"]
+__all__ = ["is_orphan", "remove_orphans"]
 
 _log = structlog.get_logger("headrace.destinations.iceberg")
 
@@ -70,11 +71,6 @@ def is_orphan(info: pa_fs.FileInfo, file_prefix: str, oldest: datetime.datetime)
     """Whether a file that no snapshot names may go: an earlier run's never will be named."""
     earlier = info.base_name.startswith(earlier_runs(file_prefix)) and not info.base_name.startswith(file_prefix)
     return earlier or (info.mtime is not None and info.mtime < oldest)
-
-
-def earlier_runs(file_prefix: str) -> str:
-    """What begins the names of all runs of the pipeline, from that of this run (`headrace-<pipeline>-<run>-`)."""
-    return file_prefix.rstrip("-").rpartition("-")[0] + "-"
 
 
 def _listed(layout: TableLayout, location: str) -> tuple[pa_fs.FileSystem, dict[str, pa_fs.FileInfo]]:

@@ -1,4 +1,0 @@
-"""Schema changes: from what a table looks like and what its source looks like now to one alteration of it.
-
-Columns are known by attnum. `planning` decides, `applying` does it within a transaction; the rest is in between.
-"""

@@ -1,0 +1,57 @@
+"""One attempt to change a table: committed when its block ends, and what it wrote removed if it does not."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from .contract import LakeTable
+from .files import Written
+from .java_errors import CommitStateUnknown
+from .leftovers import discard
+from .operations import Operation
+from .record import Record
+
+__all__ = ["Attempt"]
+
+
+class Attempt:
+    """Use it in a `with` block: what is added to it is committed at the end, with the record.
+
+    Nothing is committed where nothing changed.
+    """
+
+    def __init__(self, table: LakeTable, record: Record) -> None:
+        self._table, self._record = table, record
+        self._operations: list[Operation] = []
+        self.planned = table.files()
+
+    def add(self, operation: Operation) -> None:
+        self._operations.append(operation)
+
+    @property
+    def written(self) -> list[Written]:
+        return [operation.written for operation in self._operations]
+
+    def __enter__(self) -> Attempt:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._discard()
+        elif any(not operation.is_nothing for operation in self._operations):
+            self._commit()
+
+    def _commit(self) -> None:
+        try:
+            self._table.commit(self.planned, self._operations, self._record)
+        except CommitStateUnknown:
+            # Perhaps the files are in the table.
+            raise
+        except BaseException:
+            self._discard()
+            raise
+
+    def _discard(self) -> None:
+        discard(self._table.layout, self.written)

@@ -1,0 +1,336 @@
+"""Tables of files, in any format: tasks write the files, one commit per table and batch adds them with the LSN."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+import structlog
+
+from ...config.table_destination import TableDestinationConfig
+from ...config.table_mode import TableMode
+from ...errors import (
+    DestinationConflict,
+    DestinationError,
+    DestinationRejected,
+    PipelineStateError,
+    UnrepresentableValue,
+)
+from ...events import Relation
+from ...lsn import Lsn
+from ...schema import ReplicatedTableSchema, TableName
+from ..batch import Changes, EventBatch, TableBatch
+from ..change_log import change_log_schema
+from ..contract import DestinationContext, Durability
+from ..rows import Rows
+from .attempt import Attempt
+from .batch_steps import BatchSteps, altered_layout, together
+from .changelog import CopiedRows
+from .contract import LakeCatalog, LakeTable
+from .data_files import write_data
+from .evolution.alteration import Alteration
+from .files import TableLayout, Written
+from .following import definition, follows, is_replaceable, replacement
+from .held_tables import Held, HeldTables
+from .java_errors import CommitStateUnknown
+from .leftovers import discard
+from .live_rows import LiveRows
+from .maintenance.held import HeldTable
+from .operations import Operation
+from .plan import TablePlan
+from .quarantine import Quarantine
+from .record import COPY_AGAIN, Record
+from .variant_schema import variant_columns
+
+__all__ = ["Lake", "LakeDestination", "LakeMaintenance"]
+
+_Result = TypeVar("_Result")
+
+_log = structlog.get_logger("headrace.destinations")
+
+
+class LakeMaintenance(Protocol):
+    """Looks after the tables from `start` to `stop`, beside the stream."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def maintain(self, held: HeldTable) -> None:
+        """Everything, now, in this thread."""
+
+
+class Lake(Protocol):
+    """A table format, with its settings."""
+
+    name: str
+    commit_retries: int
+
+    def catalog(self, context: DestinationContext) -> LakeCatalog: ...
+
+    def plans(
+        self, tables: Iterable[TableName], formerly: Mapping[TableName, Sequence[str]]
+    ) -> dict[TableName, TablePlan]: ...
+
+    def quarantine_plan(self, pipeline_id: int) -> TablePlan: ...
+
+    def maintenance(
+        self, catalog: Any, tables: Callable[[], Iterable[HeldTable]], quarantine: HeldTable
+    ) -> LakeMaintenance: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """What there is between startup and shutdown."""
+
+    context: DestinationContext
+    catalog: LakeCatalog
+    tables: HeldTables
+    quarantine: Quarantine
+    maintenance: LakeMaintenance
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """Where a part of a copy goes. With an alteration it replaces all that the table holds."""
+
+    table: LakeTable
+    layout: TableLayout
+    alteration: Alteration | None = None
+
+
+class LakeDestination:
+    """Implements `Destination` for one table format."""
+
+    whole_batches = False
+
+    def __init__(self, settings: TableDestinationConfig, lake: Lake) -> None:
+        self._settings, self._lake = settings, lake
+        self.name = lake.name
+        self._open: _Open | None = None
+
+    def startup(self, context: DestinationContext) -> None:
+        tables = HeldTables(self._settings, context, self._lake.plans)
+        catalog = self._lake.catalog(context)
+        # What a crash leaves behind is told by the run in its name: only one run of a pipeline writes at a time.
+        prefix = f"headrace-{context.pipeline_id}-{uuid.uuid4().hex[:12]}-"
+        tables.open(catalog, prefix)
+        plan = self._lake.quarantine_plan(context.pipeline_id)
+        quarantine = Quarantine(catalog, plan, context.pipeline_id, prefix)
+        maintenance = self._lake.maintenance(catalog, tables.all, quarantine)
+        self._open = _Open(context, catalog, tables, quarantine, maintenance)
+        quarantine.open()
+        maintenance.start()
+
+    def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
+        record = self._record(schema)
+        return None if record is None else record.lsn
+
+    def copied_parts(self, schema: ReplicatedTableSchema) -> frozenset[int] | None:
+        record = self._record(schema)
+        return frozenset() if record is None else record.parts
+
+    def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
+        tables = self._opened.tables
+        held = tables.of(schema)
+
+        def mark() -> None:
+            table = tables.found(held, schema)
+            if table is not None and is_replaceable(held.plan, table, schema):
+                # Readers see its rows until those of the new copy take their place.
+                table.set_property(COPY_AGAIN, "true")
+            elif table is not None:
+                tables.drop(held)
+
+        self._retried(held, mark)
+        with held.lock:
+            self._opened.quarantine.forget(schema.table.id)
+
+    def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        tables = self._opened.tables
+        held = tables.of(schema)
+        with held.lock:
+            if tables.found(held, schema) is not None:
+                tables.drop(held)
+            tables.forget(schema)
+            self._opened.quarantine.forget(schema.table.id)
+
+    def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
+        tables = self._opened.tables
+        held = tables.of(schema)
+
+        def begun() -> _Copy | None:
+            tables.found(held, schema)
+            tables.follow_name(held, [schema.table.name])
+            table = held.table or tables.found(held, schema) or tables.created(held, schema, rows.arrow_schema)
+            record = table.record()
+            held.copying = part not in record.parts
+            if not held.copying:
+                return None
+            return self._replacing(held, table, schema, rows) if record.stale else _Copy(table, table.layout)
+
+        copy = self._retried(held, begun)
+        if copy is not None:
+            try:
+                self._copy(held, copy, schema, rows, part)
+            finally:
+                held.copying = False
+        return Durability.DURABLE
+
+    def _replacing(self, held: Held, table: LakeTable, schema: ReplicatedTableSchema, rows: Rows) -> _Copy:
+        if not is_replaceable(held.plan, table, schema):
+            self._opened.tables.drop(held)
+            created = self._opened.tables.created(held, schema, rows.arrow_schema)
+            return _Copy(created, created.layout)
+        altered = replacement(held.plan, definition(table, schema), schema)
+        return _Copy(table, altered_layout(table.layout, altered), altered)
+
+    def _copy(self, held: Held, copy: _Copy, schema: ReplicatedTableSchema, rows: Rows, part: int) -> None:
+        """The rows are written without the lock, however many: maintenance and its commits need not wait for them."""
+        layout, table_id, replacing = copy.layout, copy.table.table_id, copy.alteration is not None
+        written = together(rows.in_tasks(self._copy_task(held.plan, layout, rows.arrow_schema)))
+
+        def commit() -> None:
+            found = self._opened.tables.found(held, schema)
+            if found is None or found.table_id != table_id or found.record().stale != replacing:
+                msg = f"the table {layout.name} was dropped while rows were copied into it"
+                raise DestinationError(msg)
+            record = found.record()
+            copied = replace(record, parts=record.parts | {part}, stale=False)
+            found.commit(found.files(), [Operation(written, replacing, copy.alteration)], copied)
+            if replacing:
+                self._look_again(held, schema)
+
+        try:
+            self._opened.quarantine.add_copied(
+                schema, rows, part, self._lost(schema, variant_columns(layout.schema_json), [written])
+            )
+            self._retried(held, commit)
+        except CommitStateUnknown:
+            # Perhaps the files are in the table.
+            raise
+        except BaseException:
+            discard(layout, [written])
+            raise
+
+    def follows(self, relation: Relation) -> bool:
+        """A log of changes goes on, whatever happens."""
+        tables = self._opened.tables
+        held = tables.of(relation.new)
+        if held.plan.mode is TableMode.CHANGELOG:
+            return True
+        with held.lock:
+            return follows(held.plan, tables.found(held, relation.new), relation)
+
+    def write_events(self, batch: EventBatch) -> Durability:
+        for part in batch.tables:
+            self._write_table(part, batch.end)
+        return Durability.DURABLE
+
+    def flush(self) -> None:
+        """Every commit is durable."""
+
+    def shutdown(self) -> None:
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.maintenance.stop()
+            opened.catalog.close()
+
+    def maintain(self, table: TableName) -> None:
+        """Compact the table, expire its snapshots and remove its orphan files, now."""
+        self._opened.maintenance.maintain(self._opened.tables.named(table))
+
+    def _write_table(self, part: TableBatch, end: Lsn) -> None:
+        tables = self._opened.tables
+        held = tables.of(part.schema)
+        relations = [step for step in part.steps if isinstance(step, Relation)]
+
+        def write() -> None:
+            table = tables.found(held, part.schema) or self._missing(held, part)
+            record = table.record()
+            if record.lsn is not None and record.lsn >= end:
+                return
+            new = [step for step in relations if record.lsn is None or step.commit_lsn >= record.lsn]
+            if new:
+                # Before the rows: that it cannot be, a name that is taken say, must not come too late.
+                tables.follow_name(held, [relation.new.table.name for relation in new])
+                table = held.table or tables.found(held, part.schema) or table
+            with Attempt(table, replace(record, lsn=end)) as attempt:
+                steps = BatchSteps(held.plan, table, attempt.planned, record.lsn)
+                for operation in steps.operations(part):
+                    attempt.add(operation)
+                lost = self._lost(part.schema, steps.variants, attempt.written)
+                changes = [step for step in part.steps if isinstance(step, Changes)]
+                self._opened.quarantine.add_changes(changes, end, lost)
+            if relations:
+                self._look_again(held, relations[-1].new)
+
+        self._retried(held, write)
+
+    def _look_again(self, held: Held, schema: ReplicatedTableSchema) -> None:
+        """After the table was altered: what is kept of it is of before."""
+        held.table = None
+        self._opened.tables.found(held, schema)
+
+    def _lost(
+        self, schema: ReplicatedTableSchema, variants: Iterable[str], written: Sequence[Written]
+    ) -> tuple[str, ...]:
+        """The columns in which JSON may be lost, if any was. Raises if that is to be an error."""
+        if not any(one.lost for one in written):
+            return ()
+        columns = tuple(variants)
+        if not self._opened.context.quarantine:
+            msg = f"table {schema.table.name} has JSON in {', '.join(columns)} that no VARIANT holds"
+            hint = "set on_unrepresentable to quarantine, or destination.json_as to string and resync the table"
+            raise UnrepresentableValue(msg, hint=hint)
+        return columns
+
+    def _retried(self, held: Held, write: Callable[[], _Result]) -> _Result:
+        """Again from the start when another writer's commit came between, a user's compaction say."""
+        for _ in range(self._lake.commit_retries):
+            try:
+                with held.lock:
+                    return write()
+            except CommitStateUnknown:
+                raise
+            except DestinationConflict as error:
+                name = ".".join(held.plan.name)
+                _log.info("another writer came between; doing it again", table=name, detail=error.detail)
+        with held.lock:
+            return write()
+
+    def _copy_task(self, plan: TablePlan, layout: TableLayout, rows: pa.Schema) -> Callable[..., Written]:
+        if plan.mode is TableMode.CHANGELOG:
+            return CopiedRows(layout, change_log_schema(rows))
+        return LiveRows(layout) if plan.mode is TableMode.SOFT_DELETE else partial(write_data, layout)
+
+    def _record(self, schema: ReplicatedTableSchema) -> Record | None:
+        tables = self._opened.tables
+        held = tables.of(schema)
+        with held.lock:
+            table = tables.found(held, schema)
+            return None if table is None else table.record()
+
+    def _missing(self, held: Held, part: TableBatch) -> LakeTable:
+        """For a table that was never copied; one that was, and is gone, was dropped by somebody.
+
+        A new one in its place would lack all rows that did not change since.
+        """
+        copied = self._opened.context.store.get_destination_metadata(part.schema.table.id) is not None
+        for step in () if copied else part.steps:
+            if isinstance(step, Changes):
+                rows = pa.schema(list(step.rows.arrow_schema.field("row").type))
+                return self._opened.tables.created(held, step.schema, rows)
+        msg = f"the table {'.'.join(held.plan.name)} is missing"
+        raise DestinationRejected(msg, hint=f"copy it again: headrace resync PIPELINE.YAML {part.schema.table.name}")
+
+    @property
+    def _opened(self) -> _Open:
+        if self._open is None:
+            msg = "the destination is not open"
+            raise PipelineStateError(msg)
+        return self._open

@@ -1,0 +1,47 @@
+"""Where files are: the way to them, names for new ones, and taking back what was written when a task fails."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterable
+from functools import lru_cache
+from urllib.parse import urlparse
+
+from pyiceberg.io import FileIO, load_file_io
+
+from .files import TableLayout
+
+__all__ = ["earlier_runs", "file_io", "new_path", "removed"]
+
+_WAYS_KEPT = 16
+
+
+def file_io(layout: TableLayout) -> FileIO:
+    """The way to a table's files. Kept, because an object store's client is dear to make."""
+    scheme = urlparse(layout.data_location).scheme or "file"
+    return _file_io(frozenset(layout.io_properties.items()), f"{scheme}:///")
+
+
+@lru_cache(maxsize=_WAYS_KEPT)
+def _file_io(properties: frozenset[tuple[str, str]], location: str) -> FileIO:
+    return load_file_io(dict(properties), location)
+
+
+def new_path(layout: TableLayout, suffix: str, partition_path: str = "") -> str:
+    """A name that no other call ever gives."""
+    directory = f"{layout.data_location}/{partition_path}" if partition_path else layout.data_location
+    return f"{directory}/{layout.file_prefix}{uuid.uuid4()}{suffix}"
+
+
+def earlier_runs(file_prefix: str) -> str:
+    """What begins the names of all runs of the pipeline, from that of this run (`headrace-<pipeline>-<run>-`)."""
+    return file_prefix.rstrip("-").rpartition("-")[0] + "-"
+
+
+def removed(io: FileIO, paths: Iterable[str]) -> None:
+    """Remove files that no snapshot names. What cannot be removed stays for the removal of orphan files."""
+    for path in paths:
+        # Whatever a file system raises: the error that made the files useless is the one to be seen.
+        with contextlib.suppress(Exception):
+            io.delete(path)
