@@ -26,7 +26,7 @@ __all__ = ["Held", "HeldTables", "MakePlans"]
 
 MakePlans = Callable[[Iterable[TableName], Mapping[TableName, Sequence[str]]], dict[TableName, TablePlan]]
 
-_log = structlog.get_logger("headrace.destinations.iceberg")
+_log = structlog.get_logger("headrace.destinations")
 
 
 @dataclass(slots=True, eq=False)
