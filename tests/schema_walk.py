@@ -46,15 +46,17 @@ def walk_seed() -> int:
 
 
 class Walk:
-    """Ten tables of a database. `told`: whether the event trigger is at work, so that all may be done."""
+    """Ten tables of a database. `told`: whether the event trigger is at work, so that all may be done. `cases`: whether
+    columns of a table may have names that differ in case only.
+    """
 
-    def __init__(self, conninfo: str, seed: int, *, told: bool) -> None:
+    def __init__(self, conninfo: str, seed: int, *, told: bool, cases: bool = True) -> None:
         self._chance = random.Random(seed)
         self._told = told
         self._connection = psycopg.connect(conninfo, autocommit=True)
         form = self._chance.choice(["all", "listed", "listed", "schema"])
         listed, via_root = form == "listed", self._chance.random() < 0.6
-        self._maker = Maker(self._connection, self._chance, told=told, listed=listed)
+        self._maker = Maker(self._connection, self._chance, told=told, listed=listed, cases=cases)
         publisher = Publisher(self._maker, listed=listed, via_root=via_root)
         self._makers = dict.fromkeys(ACTIONS, self._maker) | dict.fromkeys(PUBLISHING, publisher)
         weights = ACTIONS | PUBLISHING
