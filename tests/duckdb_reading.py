@@ -31,6 +31,7 @@ __all__ = [
     "interrupted_commit",
     "lake_settings",
     "read_attached",
+    "read_released",
 ]
 
 
@@ -46,6 +47,12 @@ def canonical_rows(table: pa.Table) -> list[dict[str, Any]]:
 def read_attached(connection: duckdb.DuckDBPyConnection, database: str, name: Sequence[str]) -> pa.Table:
     connection.execute("SET TimeZone = 'UTC'")
     return connection.execute(f"FROM {'.'.join(map(quote_identifier, (database, *name)))}").to_arrow_table()
+
+
+def read_released(path: Path, name: Sequence[str]) -> pa.Table:
+    """From a file that another process closes between its batches; raises while it has it open."""
+    with duckdb.connect(str(path), read_only=True) as connection:
+        return read_attached(connection, path.stem, name)
 
 
 class DuckDBFile:

@@ -32,6 +32,7 @@ Raises KeyError or HeadraceError if there is none."""
 
 TABLES = 10
 _GRACE_S = 30.0
+_TRIES = 100
 
 
 class _RolledBack(Exception):
@@ -46,15 +47,17 @@ def walk_seed() -> int:
 
 
 class Walk:
-    """Ten tables of a database. `told`: whether the event trigger is at work, so that all may be done."""
+    """Ten tables of a database. `told`: whether the event trigger is at work, so that all may be done. `cases`: whether
+    columns of a table may have names that differ in case only.
+    """
 
-    def __init__(self, conninfo: str, seed: int, *, told: bool) -> None:
+    def __init__(self, conninfo: str, seed: int, *, told: bool, cases: bool = True) -> None:
         self._chance = random.Random(seed)
         self._told = told
         self._connection = psycopg.connect(conninfo, autocommit=True)
         form = self._chance.choice(["all", "listed", "listed", "schema"])
         listed, via_root = form == "listed", self._chance.random() < 0.6
-        self._maker = Maker(self._connection, self._chance, told=told, listed=listed)
+        self._maker = Maker(self._connection, self._chance, told=told, listed=listed, cases=cases)
         publisher = Publisher(self._maker, listed=listed, via_root=via_root)
         self._makers = dict.fromkeys(ACTIONS, self._maker) | dict.fromkeys(PUBLISHING, publisher)
         weights = ACTIONS | PUBLISHING
@@ -128,8 +131,9 @@ class Walk:
     def touch(self) -> None:
         """Before a checkpoint, a row of every table: without the event trigger only changes show how a table looks."""
         for table in () if self._told else self._published():
-            # By chance a row is refused: a default may be NULL, a key there already; or the row is not sent.
-            assert any(self._inserts(table) for _ in range(30)), table
+            # By chance a row is refused: it is another partition's, a default may be NULL, a key there already; or the
+            # row is not sent.
+            assert any(self._inserts(table) for _ in range(_TRIES)), table
 
     def _inserts(self, table: WalkTable) -> bool:
         before = self._count(table)

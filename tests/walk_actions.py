@@ -44,10 +44,15 @@ _INTEGERS = ("smallint", "integer", "bigint")
 
 
 class Maker:
-    """Makes statements. `told`: only what can be known without the event trigger is left out if it is not there."""
+    """Makes statements. `told`: what only the event trigger tells is left out if it is not there. `cases`: names of
+    columns may differ in case only.
+    """
 
-    def __init__(self, connection: Connection, chance: random.Random, *, told: bool, listed: bool) -> None:
+    def __init__(
+        self, connection: Connection, chance: random.Random, *, told: bool, listed: bool, cases: bool = True
+    ) -> None:
         self.connection, self.chance, self._told, self._listed = connection, chance, told, listed
+        self._folded: Callable[[str], str] = str if cases else str.casefold
         self._number = 0
 
     def number(self) -> int:
@@ -71,8 +76,8 @@ class Maker:
 
     def fresh_name(self, table: WalkTable) -> str:
         """One that no column has; also of such as were dropped."""
-        used = {column.name for column in table.columns}
-        return quote_identifier(self.chance.choice([name for name in NAMES if name not in used]))
+        used = {self._folded(column.name) for column in table.columns}
+        return quote_identifier(self.chance.choice([name for name in NAMES if self._folded(name) not in used]))
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -294,7 +299,7 @@ class Maker:
         return [f"DROP TABLE {table.quoted} CASCADE", *create(table.quoted)]
 
     def create_root(self, quoted: str) -> list[str]:
-        """The same, with partitions, one of which has partitions itself."""
+        """The same, with partitions, one of which has partitions itself: of the same hash, so by a larger modulus."""
         table, storage, *rest = self.create(quoted)
         partitions = []
         for remainder in range(PARTS):
@@ -302,9 +307,10 @@ class Maker:
             divided = " PARTITION BY HASH (id)" if remainder == 0 else ""
             partitions.append(f"CREATE TABLE {name} PARTITION OF {quoted} {hashed(remainder)}{divided}")
             if divided:
+                halves = [hashed(n, 2 * PARTS) for n in (0, PARTS)]
                 partitions += [
-                    f"CREATE TABLE {quote_identifier(f'part {self.number()}')} PARTITION OF {name} {hashed(n, 2)}"
-                    for n in range(2)
+                    f"CREATE TABLE {quote_identifier(f'part {self.number()}')} PARTITION OF {name} {half}"
+                    for half in halves
                 ]
         return [f"{table} PARTITION BY HASH (id)", storage, *partitions, *rest]
 

@@ -15,34 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from crashing import CrashedLife
 from headrace.config.pipeline import PipelineConfig
 from headrace.destinations.memory import MemoryDestination
 from headrace.errors import TableNotFound
 from headrace.pipeline import PipelineState
+from headrace.pipeline.build import build_destination
 from headrace.pipeline.failpoint import FAILPOINTS, set_hook
 from headrace.stores import MemoryStore
 from headrace.table_state import State
-from headrace.testing.canonical import canonical_text
-from headrace.testing.durable_destination import DurableDestination
 from killing import Child
-from lakehouse import canonical_rows, read_table
-from pipelining import PATIENCE_S, Piped, destination_rows, piped, pipeline_config
+from pipelining import PATIENCE_S, Piped, piped, pipeline_config
 from schema_walk import Reading, Walk, walk_seed
+from walk_reading import destination_settings, memory_reading, reading, reading_within
 
 KILLS = 10
 BY_KEY = {"initial_copy": {"key_ranges_over_bytes": 0, "rows_per_range": 8}, "max_copy_connections_per_table": 1}
 # Around a schema change, and where what is stored of it is read again.
 SOME_POINTS = ("alter.after_applying", "alter.before_applied", "apply.after_write", "copy.after_write")
-
-
-def memory_reading(destination: MemoryDestination) -> Reading:
-    def read(table: str) -> tuple[Sequence[str] | None, list[str]]:
-        return destination.rows(table).column_names, destination_rows(destination, table)
-
-    return read
 
 
 def checkpoint(walk: Walk, running: Piped, read: Reading) -> None:
@@ -59,18 +50,37 @@ def checkpoint(walk: Walk, running: Piped, read: Reading) -> None:
     walk.until_same(read, lambda: running.until(ready), PATIENCE_S)
 
 
-@pytest.mark.timeout(1200)
+def walk_for(kind: str, conninfo: str, seed: int, told: bool) -> Walk:
+    # To Delta `a` and `A` are one column.
+    return Walk(conninfo, seed, told=told, cases=kind != "delta")
+
+
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("told", [True, False], ids=["trigger", "relations"])
-@pytest.mark.parametrize("steps", [60, pytest.param(500, marks=pytest.mark.long)])
-def test_the_destination_follows_a_walk(conninfo: str, spark: Any, tmp_path: Path, told: bool, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [
+        ("memory", 60),
+        ("delta", 40),
+        ("duckdb", 40),
+        pytest.param("memory", 500, marks=pytest.mark.long),
+        pytest.param("delta", 300, marks=pytest.mark.long),
+        pytest.param("duckdb", 300, marks=pytest.mark.long),
+    ],
+)
+def test_the_destination_follows_a_walk(
+    conninfo: str, spark: Any, tmp_path: Path, kind: str, steps: int, told: bool
+) -> None:
     seed = walk_seed()
     chance = random.Random(seed)
-    destination = MemoryDestination()
-    with Walk(conninfo, seed, told=told) as walk:
-        config = pipeline_config(conninfo, tmp_path, source={"install": "always" if told else "never"})
+    memory = MemoryDestination()
+    with walk_for(kind, conninfo, seed, told) as walk:
+        settings = {"source": {"install": "always" if told else "never"}, **destination_settings(kind, tmp_path)}
+        config = pipeline_config(conninfo, tmp_path, **settings)
+        destination = memory if kind == "memory" else build_destination(config)
+        read = memory_reading(memory) if kind == "memory" else reading_within(kind, tmp_path)
         with piped(config, MemoryStore(), destination, spark) as running:
             running.until_ready()
-            read = memory_reading(destination)
             while steps > 0:
                 some = min(steps, chance.randint(5, 40))
                 walk.steps(some)
@@ -159,34 +169,13 @@ def test_a_walk_with_a_crash_at_each_point(
     print(dict(walk.done), dict(walk.refused))
 
 
-def durable_reading(root: Path) -> Reading:
-    destination = DurableDestination(root / "destination.db")
-    return lambda table: (None, destination_rows(destination, table))
-
-
-def iceberg_reading(root: Path) -> Reading:
-    """By pyiceberg: what the destination thinks of its tables counts for nothing."""
-
-    def read(table: str) -> tuple[Sequence[str] | None, list[str]]:
-        try:
-            found = read_table(root / "warehouse", tuple(table.split(".", 1)))
-        except (NoSuchTableError, NoSuchNamespaceError, FileNotFoundError) as error:
-            # Not there yet, or maintenance was quicker than the reader.
-            raise KeyError(table) from error
-        rows = [{name: row[name] for name in sorted(row)} for row in canonical_rows(found)]
-        return found.column_names, sorted(map(canonical_text, rows))
-
-    return read
-
-
 def killed_config(conninfo: str, root: Path, kind: str, told: bool) -> PipelineConfig:
-    iceberg = {"kind": "iceberg", "warehouse": str(root / "warehouse"), "maintenance": {"interval_s": 5}}
     config = pipeline_config(
         conninfo,
         root,
         source={"install": "always" if told else "never"},
         spark={"master": "local[2]", "driver_memory": "1g", "short_lived": True},
-        **({"destination": iceberg} if kind == "iceberg" else {}),
+        **destination_settings(kind, root),
     )
     config.directory.mkdir(parents=True, exist_ok=True)
     return config
@@ -235,12 +224,12 @@ class Kills:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("told", [True, False], ids=["trigger", "relations"])
-@pytest.mark.parametrize("kind", ["durable", "iceberg"])
+@pytest.mark.parametrize("kind", ["durable", "iceberg", "delta", "duckdb", "ducklake"])
 def test_a_walk_with_kills(conninfo: str, tmp_path: Path, kind: str, told: bool) -> None:
     seed = walk_seed()
     chance = random.Random(seed)
-    read = iceberg_reading(tmp_path) if kind == "iceberg" else durable_reading(tmp_path)
-    with Walk(conninfo, seed, told=told) as walk:
+    read = reading(kind, tmp_path)
+    with walk_for(kind, conninfo, seed, told) as walk:
         kills = Kills(walk, killed_config(conninfo, tmp_path, kind, told), tmp_path, chance)
         sizes = []
         for number in range(KILLS):

@@ -180,6 +180,8 @@ def _reasons(
     reason = change_reason(previous, schema, change.leaves_changed)
     if reason is not None:
         yield reason
+    if not _is_key_told(previous, schema):
+        yield "the source has another primary key by now: which rows it told apart at that time is not known"
     if evidence.same_storage is False:
         yield "the source rewrote the table, and what existing rows are now no change tells"
     live = {column.attnum for column in now.columns} if now else set()
@@ -193,6 +195,19 @@ def _reasons(
     for column in change.added:
         if column.attnum not in live or (not kept_rows and _may_be_filled(column)):
             yield f"column {column.name} may have been added with a default: what existing rows have in it is not known"
+
+
+def _is_key_told(previous: ReplicatedTableSchema, schema: ReplicatedTableSchema) -> bool:
+    """Whether the primary key, if rows are found by it, is the one at the message.
+
+    Where more columns than those of the key identify a row, the message does not tell which are the key's. By one that
+    came later, several rows of that time would be taken for one.
+    """
+    table, identity = schema.table, {column.attnum for column in schema.identity}
+    key = [column.attnum for column in table.key]
+    if table.replica_identity is ReplicaIdentity.DEFAULT or not key or not identity.issuperset(key):
+        return True
+    return key == [column.attnum for column in previous.table.key]
 
 
 def _may_be_filled(column: Column) -> bool:

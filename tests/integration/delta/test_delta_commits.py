@@ -209,6 +209,22 @@ def test_a_new_copy_takes_the_place_of_the_rows_in_one_commit(it: Written) -> No
     assert it.position() == Lsn(50)
 
 
+def test_a_copy_that_ended_before_its_first_rows(it: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table it made is there. The next copy may be of other columns, by a pipeline that knows of neither."""
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "commit", crash)
+        with pytest.raises(KeyboardInterrupt):
+            it.copy({1: "a"})
+    assert read_delta(it.warehouse, "public", "orders").column_names == ["id", "note"]
+    it.destination.write_table_rows(SHORT, local_rows(SHORT, [{"id": 2}], spark=it.spark), 0)
+    assert read_delta(it.warehouse, "public", "orders").to_pylist() == [{"id": 2}]
+    assert it.destination.copied_parts(SHORT) == {0}
+
+
 def test_a_table_of_somebody_else_is_left_alone(it: Written, spark: Any) -> None:
     location = table_directory(it.warehouse, "public", "orders")
     spark.range(3).write.format("delta").save(str(location))

@@ -15,7 +15,7 @@ from headrace.destinations.iceberg import IcebergDestination
 from headrace.errors import DestinationError
 from headrace.stores import MemoryStore
 from headrace.testing.example_tables import example_table
-from headrace.testing.local_rows import LocalRows
+from headrace.testing.local_rows import LocalRows, local_rows
 from lakehouse import iceberg_settings, lake, read_table
 
 if TYPE_CHECKING:
@@ -96,6 +96,20 @@ def test_a_table_that_was_dropped_while_it_was_copied(destination: IcebergDestin
     # It is made again, with what is copied then.
     destination.write_table_rows(ORDERS, LocalRows(rows.table), 0)
     assert ids(tmp_path) == [1]
+
+
+def test_a_copy_that_ended_before_its_first_rows(destination: IcebergDestination, tmp_path: Path) -> None:
+    """The table it made is there. The next copy may be of other columns, by a pipeline that knows of neither."""
+    long = example_table(1, "orders", {"id": "int8", "note": "text"}, ("id",))
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        destination.write_table_rows(ORDERS, WhileCopied([1], crash), 0)
+    destination.write_table_rows(long, local_rows(long, [{"id": 2, "note": "x"}]), 0)
+    assert read_table(tmp_path, "public.orders").to_pylist() == [{"id": 2, "note": "x"}]
+    assert destination.copied_parts(long) == {0}
 
 
 def test_metadata_that_a_power_loss_took(tmp_path: Path, spark: SparkSession) -> None:

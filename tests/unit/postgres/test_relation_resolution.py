@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -253,6 +254,23 @@ def test_other_replica_identities() -> None:
         assert (found.schema.table, found.copy_reason) == (new, None)
         # Before the catalog knew of it, too.
         assert resolved(message(ID, A, B), new).schema.table == OLD
+
+
+def test_a_key_that_may_have_come_later() -> None:
+    """Rows that were equal in what is the key by now were several."""
+    plain, a = replace(ID, key_position=None), replace(A, key_position=1)
+    for kind, identity in ((ReplicaIdentity.FULL, (1, 2, 3)), (ReplicaIdentity.INDEX, (1, 2))):
+        told: dict[str, Any] = {"identity": identity, "replica_identity": kind}
+        relation = message(ID, A, B, key=("id", "a", "b")[: len(identity)], replica_identity=kind)
+        for before in (table(plain, A, B, **told), table(plain, a, B, **told)):
+            found = resolved(relation, table(ID, A, B, **told), previous=sent(before, 1, 2, 3))
+            assert "another primary key" in (found.copy_reason or "")
+        # What was the key, and is none now, need not be one: whole rows, or the index, tell as much.
+        found = resolved(relation, table(plain, A, B, **told), previous=sent(table(ID, A, B, **told), 1, 2, 3))
+        assert (found.schema.table.key, found.copy_reason) == ((), None)
+    # Here the message tells.
+    found = resolved(message(ID, A, B), OLD, previous=sent(table(plain, A, B, identity=()), 1, 2, 3))
+    assert (found.schema.table, found.copy_reason) == (OLD, None)
 
 
 def test_partitions_that_came_or_went_bring_or_take_rows() -> None:

@@ -166,7 +166,12 @@ class LakeDestination:
         def begun() -> _Copy | None:
             tables.found(held, schema)
             tables.follow_name(held, [schema.table.name])
-            table = held.table or tables.found(held, schema) or tables.created(held, schema, rows.arrow_schema)
+            table = held.table or tables.found(held, schema)
+            if table is None:
+                table = tables.created(held, schema, rows.arrow_schema)
+            elif table.record().is_blank:
+                # Made for a copy that ended before its first rows, perhaps by other columns.
+                table.set_property(COPY_AGAIN, "true")
             record = table.record()
             held.copying = part not in record.parts
             if not held.copying:

@@ -40,6 +40,11 @@ class Record:
     parts: frozenset[int] = frozenset()
     stale: bool = False
 
+    @property
+    def is_blank(self) -> bool:
+        """Nothing was ever committed but the table itself."""
+        return self.lsn is None and not self.parts and not self.stale
+
     @classmethod
     def read(cls, properties: Mapping[str, str], summary: Mapping[str, str] | None) -> Record:
         """From the properties, and from the newest summary with an LSN or parts, if one is left."""
