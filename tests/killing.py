@@ -7,6 +7,7 @@ import os
 import pickle
 import queue
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from headrace.config.pipeline import PipelineConfig
+from headrace.stores import SqliteStore
 
 __all__ = ["Child", "live_and_die"]
 
@@ -29,6 +31,7 @@ class Child:
 
     def __init__(self, config: Path, root: Path, *resync: str, stop_at: str | None = None) -> None:
         self.log = root / "child.log"
+        self._config = config
         environment = os.environ if stop_at is None else {**os.environ, "STOP_AT": stop_at}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -50,8 +53,28 @@ class Child:
         self._said.put("")
 
     def until(self, word: str) -> None:
-        while (said := self._said.get(timeout=PATIENCE_S)) != word:
-            assert said, f"the pipeline ended by itself:\n{self.log.read_text()[-4000:]}"
+        while (said := self._hear(word)) != word:
+            assert said, f"the pipeline ended by itself:\n{self._end_of_log()}"
+
+    def _hear(self, word: str) -> str:
+        try:
+            return self._said.get(timeout=PATIENCE_S)
+        except queue.Empty:
+            states = "\n".join(_states(self._config))
+            log = self._end_of_log()
+            self._tell_stacks()
+            msg = f"not {word} in {PATIENCE_S} s; tables by the store:\n{states}\nthe end of {self.log}:\n{log}"
+            raise AssertionError(f"{msg}\nwhere its threads are:\n{self._end_of_log(20_000)}") from None
+
+    def _tell_stacks(self) -> None:
+        """To the log, which is still for a while after."""
+        before, deadline = self.log.stat().st_size, time.monotonic() + 10
+        self.process.send_signal(signal.SIGUSR1)
+        while self.log.stat().st_size == before and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def _end_of_log(self, characters: int = 8000) -> str:
+        return self.log.read_text()[-characters:]
 
     def kill(self) -> int:
         """The whole tree: this Python, its receiver, the JVM, Spark's workers. Returns how many they were."""
@@ -68,6 +91,17 @@ class Child:
         assert self.process.stdout is not None
         self.process.stdout.close()
         return len(tree)
+
+
+def _states(file: Path) -> list[str]:
+    """What the store says of each table, with the name of its last schema."""
+    config: PipelineConfig = pickle.loads(file.read_bytes())
+    store = SqliteStore(config.store_path, config.id)
+    try:
+        names = {version.table_id: str(version.schema.table.name) for version in store.get_table_schemas()}
+        return [f"{table} {names.get(table)}: {state}" for table, state in store.get_table_states().items()]
+    finally:
+        store.close()
 
 
 def live_and_die(config: PipelineConfig, root: Path, chance: random.Random, life: int, tables: Sequence[str]) -> int:
