@@ -19,6 +19,7 @@ import psutil
 
 from headrace.config.pipeline import PipelineConfig
 from headrace.stores import SqliteStore
+from headrace.table_state import State
 
 __all__ = ["Child", "live_and_die"]
 
@@ -60,21 +61,24 @@ class Child:
         try:
             return self._said.get(timeout=PATIENCE_S)
         except queue.Empty:
-            states = "\n".join(_states(self._config))
-            log = self._end_of_log()
-            self._tell_stacks()
-            msg = f"not {word} in {PATIENCE_S} s; tables by the store:\n{states}\nthe end of {self.log}:\n{log}"
-            raise AssertionError(f"{msg}\nwhere its threads are:\n{self._end_of_log(20_000)}") from None
+            states = "\n".join(_unready(self._config))
+            msg = f"not {word} in {PATIENCE_S} s; not Ready, by the store:\n{states}\nits log:\n{self._end_of_log()}"
+            raise AssertionError(f"{msg}\nwhere its threads are:\n{self._stacks()}") from None
 
-    def _tell_stacks(self) -> None:
-        """To the log, which is still for a while after."""
-        before, deadline = self.log.stat().st_size, time.monotonic() + 10
+    def _stacks(self) -> str:
+        """By way of the log: what comes from now on, until nothing does for a moment."""
+        start = size = self.log.stat().st_size
+        deadline = time.monotonic() + 10
         self.process.send_signal(signal.SIGUSR1)
-        while self.log.stat().st_size == before and time.monotonic() < deadline:
-            time.sleep(0.1)
+        while time.monotonic() < deadline:
+            time.sleep(0.3)
+            before, size = size, self.log.stat().st_size
+            if start < before == size:
+                break
+        return self.log.read_bytes()[start:].decode()
 
-    def _end_of_log(self, characters: int = 8000) -> str:
-        return self.log.read_text()[-characters:]
+    def _end_of_log(self) -> str:
+        return self.log.read_text()[-8000:]
 
     def kill(self) -> int:
         """The whole tree: this Python, its receiver, the JVM, Spark's workers. Returns how many they were."""
@@ -93,13 +97,14 @@ class Child:
         return len(tree)
 
 
-def _states(file: Path) -> list[str]:
-    """What the store says of each table, with the name of its last schema."""
+def _unready(file: Path) -> list[str]:
+    """The tables that the store does not call Ready, and why, by the names of their last versions."""
     config: PipelineConfig = pickle.loads(file.read_bytes())
     store = SqliteStore(config.store_path, config.id)
     try:
         names = {version.table_id: str(version.schema.table.name) for version in store.get_table_schemas()}
-        return [f"{table} {names.get(table)}: {state}" for table, state in store.get_table_states().items()]
+        states = store.get_table_states().items()
+        return [f"{table} {names.get(table)}: {state}" for table, state in states if state.state is not State.READY]
     finally:
         store.close()
 
