@@ -32,6 +32,7 @@ Raises KeyError or HeadraceError if there is none."""
 
 TABLES = 10
 _GRACE_S = 30.0
+_TRIES = 100
 
 
 class _RolledBack(Exception):
@@ -128,8 +129,9 @@ class Walk:
     def touch(self) -> None:
         """Before a checkpoint, a row of every table: without the event trigger only changes show how a table looks."""
         for table in () if self._told else self._published():
-            # By chance a row is refused: a default may be NULL, a key there already; or the row is not sent.
-            assert any(self._inserts(table) for _ in range(30)), table
+            # By chance a row is refused: it is another partition's, a default may be NULL, a key there already; or the
+            # row is not sent.
+            assert any(self._inserts(table) for _ in range(_TRIES)), table
 
     def _inserts(self, table: WalkTable) -> bool:
         before = self._count(table)

@@ -294,7 +294,7 @@ class Maker:
         return [f"DROP TABLE {table.quoted} CASCADE", *create(table.quoted)]
 
     def create_root(self, quoted: str) -> list[str]:
-        """The same, with partitions, one of which has partitions itself."""
+        """The same, with partitions, one of which has partitions itself: of the same hash, so by a larger modulus."""
         table, storage, *rest = self.create(quoted)
         partitions = []
         for remainder in range(PARTS):
@@ -302,9 +302,10 @@ class Maker:
             divided = " PARTITION BY HASH (id)" if remainder == 0 else ""
             partitions.append(f"CREATE TABLE {name} PARTITION OF {quoted} {hashed(remainder)}{divided}")
             if divided:
+                halves = [hashed(n, 2 * PARTS) for n in (0, PARTS)]
                 partitions += [
-                    f"CREATE TABLE {quote_identifier(f'part {self.number()}')} PARTITION OF {name} {hashed(n, 2)}"
-                    for n in range(2)
+                    f"CREATE TABLE {quote_identifier(f'part {self.number()}')} PARTITION OF {name} {half}"
+                    for half in halves
                 ]
         return [f"{table} PARTITION BY HASH (id)", storage, *partitions, *rest]
 

@@ -14,6 +14,7 @@ _CHILDREN = """
 SELECT inhrelid::regclass::text, pg_get_expr(relpartbound, inhrelid)
 FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = %s::regclass ORDER BY 1
 """
+_BOUND = "SELECT coalesce(pg_get_expr(relpartbound, oid), '') FROM pg_class WHERE oid = %s::regclass"
 _ENTRIES = """
 SELECT prrelid::regclass::text, ARRAY(
     SELECT attname FROM pg_attribute WHERE attrelid = prrelid AND attnum = ANY (prattrs) ORDER BY attnum),
@@ -40,9 +41,13 @@ class Publisher:
         if root is None:
             return []
         children = dict(self._connection.execute(_CHILDREN, (root.quoted,)).fetchall())
-        bounds = [(int(m), int(r)) for b in children.values() for m, r in [re.findall(r"\d+", b)]]
-        modulus = max([modulus for modulus, _ in bounds], default=PARTS)
-        free = sorted({*range(modulus)} - {remainder for _, remainder in bounds})
+        bounds = [_hash_bound(bound) for bound in children.values()]
+        modulus = max([modulus for modulus, _ in bounds], default=2 * PARTS)
+        # Of a partition's own partitions only those that some row can be in: the others are never touched.
+        own = self._connection.execute(_BOUND, (root.quoted,)).fetchone()
+        assert own is not None
+        divisor, rest = _hash_bound(own[0]) if own[0] else (1, 0)
+        free = [n for n in range(modulus) if n % divisor == rest and (modulus, n) not in bounds]
         if len(children) > 1 and (not free or self._chance.random() < 0.3):
             child = self._chance.choice(list(children))
             if not self._moves_are_noticed or self._chance.random() < 0.2:
@@ -123,6 +128,11 @@ class Publisher:
         row = self._connection.execute("SELECT %s::regclass::text", (table.quoted,)).fetchone()
         assert row is not None
         return str(row[0])
+
+
+def _hash_bound(text: str) -> tuple[int, int]:
+    modulus, remainder = map(int, re.findall(r"\d+", text))
+    return modulus, remainder
 
 
 PUBLISHING: dict[str, float] = {"partition": 3, "rename_schema": 0.5, "join": 3, "leave": 0.7, "show": 2}
