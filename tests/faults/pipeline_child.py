@@ -3,13 +3,16 @@
 CONFIG is a file with a pickled PipelineConfig; DESTINATION is of a DurableDestination, where CONFIG names none.
 What the pipeline has come to is told on stdout, a line each: starting, running, and ready when all tables are. Then
 TABLE, if one is named, is copied again. With STOP_AT in the environment, `commit.before 3` say, it stops for good as
-the third commit to an Iceberg table is about to be made, and tells that too.
+the third commit to an Iceberg table is about to be made, and tells that too. SIGUSR1 has it write to stderr where its
+threads are.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -27,6 +30,7 @@ _TURN_S = 0.05
 
 
 def main(settings: str, destination: str, *resync: str) -> None:
+    faulthandler.register(signal.SIGUSR1)
     config = pickle.loads(Path(settings).read_bytes())
     configure_logging(config.log, pipeline=config.id)
     if "STOP_AT" in os.environ:

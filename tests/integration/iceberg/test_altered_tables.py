@@ -154,6 +154,24 @@ def test_another_key(altering: Make) -> None:
     assert not any(field.required for field in lab.table().schema().fields)
 
 
+@pytest.mark.parametrize("key", [("id",), ("id", "code")], ids=["one-of-two", "both"])
+@pytest.mark.parametrize("copied", [False, True], ids=["altered", "copied-again"])
+def test_names_swapped_with_the_key(altering: Make, key: tuple[str, ...], copied: bool) -> None:
+    lab = altering()
+    swapped = {"id": "code", "code": "id"}
+    old = table(ID, column(2, "code", "text"), key=key)
+    new = table(column(1, "code", "int4"), column(2, "id", "text"), key=tuple(swapped[name] for name in key))
+    lab.copy(old, {"id": 1, "code": "c1"}, {"id": 2, "code": "c2"})
+    if copied:
+        lab.destination.drop_table_for_copy(old)
+        lab.copy(new, {"code": 2, "id": "c2"}, {"code": 3, "id": "c3"})
+    else:
+        lab.write(Altered(old, new), Deleted(new, {"code": 1, "id": "c1"}), Inserted(new, {"code": 3, "id": "c3"}))
+    assert lab.read() == [{"code": 2, "id": "c2"}, {"code": 3, "id": "c3"}]
+    assert lab.table().schema().identifier_field_names() == {swapped[name] for name in key}
+    assert {field.name for field in lab.table().schema().fields if field.required} == {swapped[name] for name in key}
+
+
 def test_odd_names_and_nested_types(altering: Make) -> None:
     lab = altering()
     first = table(column(1, "Id", "int4"), column(2, "a.b", "int4"), column(3, 'q"d', "text"), key=("Id",))

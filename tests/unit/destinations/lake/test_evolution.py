@@ -124,6 +124,15 @@ def test_a_column_of_another_type_stands_where_the_old_one_stood() -> None:
     assert _altered(there, column(1, "a", "int8"), column(3, "c", "int4"), column(4, "d", "text")).order == ()
 
 
+def test_an_identifier_that_is_renamed_is_named_anew() -> None:
+    there = _there(_field(1, "id", "int"), _field(2, "code", "string"))
+    keyed = there.after(_altered(there, column(1, "id", "int4"), column(2, "code", "text"), key=("id",)))
+    swapped = _altered(keyed, column(1, "code", "int4"), column(2, "id", "text"), key=("code",))
+    assert (swapped.identifiers, swapped.required) == (("code",), ())
+    other = _altered(keyed, column(1, "id", "int4"), column(2, "renamed", "text"), key=("id",))
+    assert other.identifiers is None
+
+
 def test_json_stays_what_it_is() -> None:
     there = _there(_field(1, "doc", "string"))
     altered = _altered(there, column(1, "doc", "jsonb"), column(2, "more", "json"), json_as=JsonAs.VARIANT)

@@ -156,7 +156,9 @@ class Draft:
         whole = all(fields[n]["required"] and fields[n]["type"] not in ("float", "double") for n in wanted)
         after = wanted if whole else []
         self._schema["identifier-field-ids"] = after
-        if set(after) != before:
+        # Iceberg has their names, not their ids, while it renames: where names are swapped it takes one for the other.
+        renamed = any("name" in self._edits.get(number, {}) for number in before)
+        if renamed or set(after) != before:
             self._identifiers = after
 
     def order(self, numbers: Sequence[int]) -> None:
