@@ -16,13 +16,13 @@ class _Session:
         self._settings = settings
         self.spark = self._jsc = self
 
-    def hadoopConfiguration(self) -> Any:  # noqa: N802 - Java's name
+    def hadoopConfiguration(self) -> Any:
         return self
 
     def get(self, name: str) -> str | None:
         return self._settings.get(name)
 
-    def getBoolean(self, name: str, default: bool) -> bool:  # noqa: N802 - Java's name
+    def getBoolean(self, name: str, default: bool) -> bool:
         return self._settings.get(name, str(default).lower()) == "true"
 
 
