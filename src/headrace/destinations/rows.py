@@ -55,7 +55,9 @@ class Rows(Protocol):
         """Each batch passed through a function where it is read, which gives one of `schema`; `rejected` likewise."""
 
     def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Rows:
-        """All rows, passed through a function in one place: a table of this schema in, one of `schema` out."""
+        """All rows, passed through a function in one place: a table of this schema in, one of `schema` out, as one
+        part.
+        """
 
     def rejected(self) -> Rows | None:
         """The values that their Arrow type cannot hold and that are NULL here, as `REJECTED_FIELDS`; None: there are
