@@ -36,7 +36,8 @@ class DeltaMaintenanceConfig(Section):
         default=2 * 86_400,
         ge=0,
         description="Seconds for which older versions of a table can be read: files that only they name are removed "
-        "after that, as VACUUM does. Default two days; less endangers long queries.",
+        "after that, as VACUUM does. Default two days; less endangers long queries. Tables that are there already keep "
+        "what they were made with, as delta.deletedFileRetentionDuration.",
     )
     search_interval_s: float = Field(
         default=6 * 3600,

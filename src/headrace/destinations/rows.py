@@ -61,7 +61,9 @@ class Rows(Protocol):
         """All rows passed through Spark: a DataFrame of them in, one of `schema` out; `rejected` as with `mapped`."""
 
     def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Rows:
-        """All rows, passed through a function in one place: a table of this schema in, one of `schema` out."""
+        """All rows, passed through a function in one place: a table of this schema in, one of `schema` out, as one
+        part.
+        """
 
     def rejected(self) -> Rows | None:
         """The values that their Arrow type cannot hold and that are NULL here, as `REJECTED_FIELDS`; None: there are

@@ -108,7 +108,8 @@ class LocalRows:
     def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Rows:
         result = function(self.table)
         assert result.schema.equals(schema), "the function's result has another schema than it was said to have"
-        return LocalRows(result, spark=self.spark)
+        # One part, as with Spark: who folds changes finds all those of a file in one place.
+        return LocalRows(result.combine_chunks(), spark=self.spark, part_rows=max(1, len(result)))
 
     def rejected(self) -> Rows | None:
         return None if self.rejections is None else LocalRows(self.rejections, spark=self.spark)

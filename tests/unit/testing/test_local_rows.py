@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 
+import pyarrow as pa
 import pytest
 
 from headrace.destinations.batch import Changes
@@ -95,3 +96,11 @@ def test_rows_are_read_in_parts_by_functions_that_travel() -> None:
 def test_without_spark_there_is_no_dataframe() -> None:
     with pytest.raises(SparkUnavailable):
         local_rows(ORDERS, []).dataframe()
+
+
+def test_rows_put_together_are_one_part() -> None:
+    schema = pa.schema([("n", pa.int64())])
+    rows = LocalRows(pa.table({"n": pa.chunked_array([[1, 2, 3], [4, 5]])}), part_rows=2)
+    assert rows.in_tasks(lambda batches: [len(batch) for batch in batches]) == [[2], [1], [2]]
+    doubled = rows.together(lambda table: pa.concat_tables([table, table]), schema)
+    assert doubled.in_tasks(lambda batches: [len(batch) for batch in batches]) == [[10]]

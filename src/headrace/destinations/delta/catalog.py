@@ -82,6 +82,8 @@ class DeltaCatalog:
         state = self._state(found, layout, application)
         table = DeltaTable(self.java, found.log, state, layout, wrapping.key, application)
         table.refresh()
+        if self._registration is not None:
+            self._registration.ensure(wrapping.plan.name, found.location)
         with self._lock:
             self._seen[f"{found.location} {application}"] = table
         return table
@@ -115,27 +117,27 @@ class DeltaCatalog:
             self.java.forget(location)
             log = self.java.log(location)
             self.java.commit(log, self.java.updated(log), [], Commit(uuid.uuid4().hex, metadata=metadata, is_new=True))
-        if self._registration is not None:
-            self._registration.add(table.name, location)
         found = self.load(table.name)
         assert found is not None, "it was created just now"
         return replace(found, is_new=True)
 
     def rename(self, old: tuple[str, ...], new: tuple[str, ...]) -> None:
         before, after = table_location(self._warehouse, old), table_location(self._warehouse, new)
+        if self._registration is not None:
+            # First: whatever goes wrong, no entry is left of a table that is gone.
+            self._registration.remove(old)
         with delta_errors(f"rename table {'.'.join(old)} to {'.'.join(new)}"):
             self._files.mkdirs(self.java.path(after.rpartition("/")[0]))
             # Into a directory that is there it would be moved, not called so.
             free = not self._files.exists(self.java.path(after))
             done = free and self._files.rename(self.java.path(before), self.java.path(after))
             self._forget(before, after)
+        if self._registration is not None:
+            self._registration.try_to_add(*((new, after) if done else (old, before)))
         if not done:
             msg = f"table {'.'.join(old)} cannot be renamed to {'.'.join(new)}"
             hint = f"remove or rename what is there at {after}"
             raise DestinationRejected(msg, detail=f"the directory is {'not writable' if free else 'taken'}", hint=hint)
-        if self._registration is not None:
-            self._registration.remove(old)
-            self._registration.add(new, after)
 
     def names(self) -> list[tuple[str, ...]]:
         """Of all tables there are."""
@@ -154,13 +156,13 @@ class DeltaCatalog:
     def drop(self, name: tuple[str, ...]) -> None:
         """Remove the table and its files."""
         location = table_location(self._warehouse, name)
+        if self._registration is not None:
+            self._registration.remove(name)
         with delta_errors(f"drop table {'.'.join(name)}"):
             # The log first: without it no reader takes what is left for a table.
             self._files.delete(self.java.path(f"{location}/{_LOG}"), True)
             self._files.delete(self.java.path(location), True)
             self._forget(location)
-        if self._registration is not None:
-            self._registration.remove(name)
 
     def _forget(self, *locations: str) -> None:
         for location in locations:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from .java import DeltaJava
 
 __all__ = ["storage_properties"]
@@ -13,6 +15,8 @@ _S3 = {
     "fs.s3a.endpoint": "s3.endpoint",
     "fs.s3a.endpoint.region": "s3.region",
 }
+# What servers of S3 that know no regions take a request for.
+_ANY_REGION = "us-east-1"
 
 
 def storage_properties(java: DeltaJava, warehouse: str) -> dict[str, str]:
@@ -25,4 +29,11 @@ def storage_properties(java: DeltaJava, warehouse: str) -> dict[str, str]:
     if endpoint and "://" not in endpoint:
         secure = hadoop.getBoolean("fs.s3a.connection.ssl.enabled", True)
         found["s3.endpoint"] = f"{'https' if secure else 'http'}://{endpoint}"
+    found["s3.region"] = found["s3.region"] or _region(endpoint)
     return {name: str(value) for name, value in found.items() if value}
+
+
+def _region(endpoint: str | None) -> str | None:
+    """Where no setting names it: else the tasks' client asks Amazon for the bucket's, wherever the bucket is."""
+    given = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return given or (_ANY_REGION if endpoint and "amazonaws.com" not in endpoint else None)

@@ -113,6 +113,8 @@ def _since_truncate(steps: Sequence[Step]) -> Sequence[Step]:
 
 def together(results: Sequence[Written]) -> Written:
     """What the tasks of one table wrote, together."""
+    touched = [vector.referenced for written in results for vector in written.vectors]
+    assert len(set(touched)) == len(touched), "of two vectors of one file, written by two tasks, one would be lost"
     return Written(
         data=tuple(file for written in results for file in written.data),
         vectors=tuple(vector for written in results for vector in written.vectors),
