@@ -43,6 +43,7 @@ MEANINGS = {
     "copy_cpu_vs_jdbc": "its CPU of all processes beside the JDBC reader's",
     "stream_iceberg_vs_pg_recvlogical": "drain of a backlog, changes/s beside pg_recvlogical to /dev/null",
     "merge_vs_spark_merge": "updates into a large table: Spark MERGE's seconds over ours, our CPU over its",
+    "delta_merge_vs_spark_merge": "the same with Delta, deletion vectors on both sides",
     "freshness_8_tables_s": "source commit to visible, 8 tables, updates, inserts and deletes",
     "freshness_1_table_s": "the same, one table",
     "freshness_append_s": "the same, one table, inserts only",

@@ -24,6 +24,7 @@ FIGURES = {
     "copy_cpu_vs_jdbc",
     "stream_iceberg_vs_pg_recvlogical",
     "merge_vs_spark_merge",
+    "delta_merge_vs_spark_merge",
     "freshness_8_tables_s",
     "freshness_1_table_s",
     "freshness_append_s",
