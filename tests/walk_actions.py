@@ -238,7 +238,8 @@ class Maker:
         if drop and self.chance.random() < 0.15:
             return [*self.set_identity(table, "FULL"), *drop]
         # A key of which something is not sent does not tell rows apart; Postgres 18 refuses to change them.
-        sent = [column for column in table.columns if column.sent or not column.generated]
+        # One that refers is always NULL: with it in the key there could be no more rows.
+        sent = [column for column in table.columns if (column.sent or not column.generated) and not column.refers]
         unique = [column for column in sent if column.type in _UNIQUE_TYPES and self._is_unique(table, column)]
         if not unique:
             return []
