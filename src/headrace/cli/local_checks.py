@@ -46,6 +46,12 @@ def _destination(config: PipelineConfig) -> Iterator[Finding]:
             yield Finding("destination", Severity.ERROR, message, f"pip install 'headrace[{kind}]'")
 
 
+def _transforms(config: PipelineConfig) -> Iterator[Finding]:
+    if any(table.needs_sql for table in config.transforms.tables.values()) and find_spec("duckdb") is None:
+        message = "filters and hashes of transforms need the Python package duckdb"
+        yield Finding("transforms", Severity.ERROR, message, "pip install 'headrace[duckdb]'")
+
+
 def _java(config: PipelineConfig) -> Iterator[Finding]:
     if not config.spark.master.startswith("local"):
         # The driver runs here all the same, and so does its Java.
@@ -117,7 +123,10 @@ def _slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterat
 def _named_tables(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterator[Finding]:
     """Tables that settings name and the publication does not have."""
     published = {str(schema.table.name) for schema in published_tables(connection, config.publication_name)}
-    named = {"table_sync_copy.tables": (config.table_sync_copy.tables, Severity.ERROR)}
+    named = {
+        "table_sync_copy.tables": (config.table_sync_copy.tables, Severity.ERROR),
+        "transforms.tables": (tuple(config.transforms.tables), Severity.ERROR),
+    }
     for at, settings in _table_destinations(config):
         if isinstance(settings, TableDestinationConfig):
             named[f"{at}.tables"] = (tuple(settings.tables), Severity.WARNING)
@@ -128,7 +137,12 @@ def _named_tables(connection: psycopg.Connection[Any], config: PipelineConfig) -
                 yield Finding("named tables", severity, message, "correct the name, or add it to the publication")
 
 
-LOCAL_CHECKS: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (_destination, _java, _directories)
+LOCAL_CHECKS: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (
+    _destination,
+    _transforms,
+    _java,
+    _directories,
+)
 PIPELINE_CHECKS: tuple[Callable[[psycopg.Connection[Any], PipelineConfig], Iterator[Finding]], ...] = (
     _slot,
     _named_tables,

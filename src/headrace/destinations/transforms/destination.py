@@ -19,6 +19,7 @@ from ..contract import Destination, DestinationContext, Durability
 from ..rows import Rows
 from .batches import changes_schema, transform_changes, transform_rejected, transform_rows
 from .events import transform_events
+from .sql import check_installed
 from .table_transform import Chosen, TableTransform, chosen, table_transform
 
 __all__ = ["Transformed"]
@@ -44,6 +45,8 @@ class Transformed:
             if name not in published:
                 msg = f"transforms.tables names {name}, which is not in the publication"
                 raise ConfigError(msg, hint="correct the name, publish the table, or remove the setting")
+        if any(table.needs_sql for table in self._config.tables.values()):
+            check_installed()
         for schema in context.tables:
             self._find(schema)
         self._inner.startup(replace(context, tables=tuple(self._target(schema) for schema in context.tables)))
