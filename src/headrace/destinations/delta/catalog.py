@@ -14,7 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from ...config.delta import DeltaConfig
-from ...errors import ConfigError, DestinationRejected
+from ...errors import ConfigError, DestinationError, DestinationRejected
 from ..iceberg.files import TableLayout, VectorForm
 from ..iceberg.lake import NewTable, Wrapping
 from .java import Commit, DeltaJava, delta_errors
@@ -66,8 +66,11 @@ class DeltaCatalog:
         with delta_errors(f"open the warehouse {self._warehouse}"):
             with _connector_needed(self._warehouse):
                 self._files = java.file_system(self._warehouse)
-            self._files.mkdirs(java.path(self._warehouse))
+            made = self._files.mkdirs(java.path(self._warehouse))
             self._io = {} if is_local(settings.warehouse) else storage_properties(java, self._warehouse)
+        if not made:
+            msg = f"the warehouse {self._warehouse} is not there and cannot be made"
+            raise DestinationError(msg, hint="check destination.warehouse, and what this user may write")
         self._registration = None if settings.catalog is None else Registration(java.spark, settings.catalog)
         # What is known of a table outlives a new look at it: reading all of its log is dear.
         self._seen: dict[str, DeltaTable] = {}
