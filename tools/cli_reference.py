@@ -94,7 +94,7 @@ def _default(parameter: Any) -> str:
 
 
 def _section(name: str, command: Any) -> str:
-    text = re.sub(r"\[/?\w+\]", "", inspect.cleandoc(command.help or ""))
+    text = re.sub(r"(?<!\\)\[/?\w+\]", "", inspect.cleandoc(command.help or "")).replace("\\[", "[")
     table = "\n".join(["| | Default | Meaning |", "|---|---|---|", *_rows(command)])
     return f"\n## {name}\n\n    {_usage(name, command)}\n\n{text}\n\n{table}\n"
 

@@ -62,12 +62,12 @@ def demo(
     keep: _Keep = False,
     destination: _Destination = _Kind.ICEBERG,
 ) -> None:
-    """See it work: a small shop in a Postgres of its own, carried into Iceberg tables under live traffic, and compared.
+    r"""See it work: a small shop in a Postgres of its own, carried into a lakehouse under live traffic, and compared.
 
     Nothing outside the directory is touched. All rows of both sides are compared in the end, the lakehouse's read by
     others' code. The tables stay; the server and everything else that was started is stopped. Ctrl-C stops at any time.
 
-    Needs Java 17 or 21, and the packages of headrace[demo] and of the destination's extra, such as headrace[iceberg].
+    Needs Java 17 or 21, and the packages of headrace\[demo] and of the destination's extra, such as headrace\[iceberg].
 
     Exit codes: 0 source and lakehouse are equal, 1 they are not, 2 wrong usage, 4 ended by an error, 130 stopped.
     """

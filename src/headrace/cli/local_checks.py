@@ -46,6 +46,18 @@ def _destination(config: PipelineConfig) -> Iterator[Finding]:
             yield Finding("destination", Severity.ERROR, message, f"pip install 'headrace[{kind}]'")
 
 
+def _transforms(config: PipelineConfig) -> Iterator[Finding]:
+    if any(table.needs_sql for table in config.transforms.tables.values()) and find_spec("duckdb") is None:
+        message = "filters and hashes of transforms need the Python package duckdb"
+        yield Finding("transforms", Severity.ERROR, message, "pip install 'headrace[duckdb]'")
+    for table in config.transforms.tables.values():
+        try:
+            if table.transform is not None:
+                table.function()
+        except ConfigError as error:
+            yield Finding("transforms", Severity.ERROR, str(error), error.hint)
+
+
 def _java(config: PipelineConfig) -> Iterator[Finding]:
     if not config.spark.master.startswith("local"):
         # The driver runs here all the same, and so does its Java.
@@ -96,16 +108,6 @@ def _is_local(uri: str) -> bool:
     return "://" not in uri or uri.startswith("file://")
 
 
-def _transforms(config: PipelineConfig) -> Iterator[Finding]:
-    """Functions that settings name and that are not there."""
-    for table in config.transforms.tables.values():
-        try:
-            if table.transform is not None:
-                table.function()
-        except ConfigError as error:
-            yield Finding("transforms", Severity.ERROR, str(error), error.hint)
-
-
 def _slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterator[Finding]:
     if config.mode is PipelineMode.COPY_ONLY:
         return
@@ -143,9 +145,9 @@ def _named_tables(connection: psycopg.Connection[Any], config: PipelineConfig) -
 
 LOCAL_CHECKS: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (
     _destination,
+    _transforms,
     _java,
     _directories,
-    _transforms,
 )
 PIPELINE_CHECKS: tuple[Callable[[psycopg.Connection[Any], PipelineConfig], Iterator[Finding]], ...] = (
     _slot,

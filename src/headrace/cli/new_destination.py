@@ -17,7 +17,7 @@ def new_destination(
     name: Annotated[str, typer.Argument(help="The destination's kind, as a configuration will name it: my_queue.")],
     directory: Annotated[Path, typer.Option(help="Where the new directory goes.")] = Path(),
 ) -> None:
-    """Write a package for a destination of your own, with Headrace's tests for destinations wired in.
+    r"""Write a package for a destination of your own, with Headrace's tests for destinations wired in.
 
     It works as it is, and keeps tables as files: replace those by what you
     write to, until the tests pass again.
@@ -26,7 +26,7 @@ def new_destination(
 
         headrace new-destination my_queue
 
-        cd headrace-my-queue && pip install -e '.[test]' && pytest
+        cd headrace-my-queue && pip install -e '.\[test]' && pytest
 
     Exit codes: 0 written; 2 wrong usage, or there is such a directory.
     """

@@ -127,6 +127,12 @@ def test_a_pipeline_is_checked_with_its_settings_and_this_machine(conninfo: str,
     assert result.exit_code == 1
     errors = {finding["check"] for finding in json.loads(result.stdout) if finding["severity"] == "error"}
     assert errors == {"destination", "java", "named tables"}
+    hidden = {"transforms": {"tables": {"public.tt": {"columns": {"exclude": ["x"]}}}}}
+    write_config(file, conninfo, publication_name="shop", **hidden)
+    result = invoke("check", file, "--json")
+    assert result.exit_code == 1
+    (found,) = [finding for finding in json.loads(result.stdout) if finding["severity"] == "error"]
+    assert found["message"] == "transforms.tables names public.tt, which the publication does not have"
 
 
 def test_a_keyless_table_is_named(connection: Connection, conninfo: str, tmp_path: Path) -> None:

@@ -301,3 +301,11 @@ def test_a_renamed_table_is_the_same_one(it: Written) -> None:
     assert {row["id"]: row["note"] for row in found} == {1: "a", 2: "b"}
     assert not table_directory(it.warehouse, "public", "orders").exists()
     assert it.position(renamed) == Lsn(100)
+
+
+@pytest.mark.parametrize("below", ["file/lake", "file"])
+def test_a_warehouse_that_cannot_be_made(below: str, tmp_path: Path, spark: Any) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DestinationError, match=r"warehouse .*/file") as raised:
+        Written(tmp_path / below, spark)
+    assert "FileNotFoundException" not in str(raised.value)

@@ -12,7 +12,12 @@ import yaml
 
 from delta_tables import DeltaBucket
 from docs_blocks import blocks
+from headrace.config.delta import DeltaConfig
+from headrace.destinations.contract import DestinationContext
+from headrace.destinations.delta import DeltaDestination
+from headrace.errors import ConfigError
 from headrace.postgres.connection import parse_conninfo
+from headrace.stores import MemoryStore
 from headrace.testing.postgres import PASSWORD
 from headrace.testing.s3 import S3Server
 from pipelining import destination_rows, source_rows
@@ -124,3 +129,12 @@ def test_copied_streamed_altered_and_maintained(
         assert_equal("sack")
         stopped(run, s3)
     assert lake.tables() == ["shop/public/bag", "shop/public/items"]
+
+
+@pytest.mark.parametrize(("scheme", "advice"), [("s3a", "name its connector"), ("s3", "write s3a://")])
+def test_without_the_connector_it_says_what_to_name(scheme: str, advice: str, spark: Any) -> None:
+    """The run's Spark has none."""
+    destination = DeltaDestination(DeltaConfig(warehouse=f"{scheme}://lake/shop"))
+    with pytest.raises(ConfigError, match=f"no file system for the warehouse {scheme}://lake/shop") as raised:
+        destination.startup(DestinationContext(1, MemoryStore(), spark))
+    assert str(raised.value.hint).startswith(advice)

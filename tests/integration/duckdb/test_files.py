@@ -157,8 +157,13 @@ def test_a_file_that_is_no_database(tmp_path: Path, content: bytes) -> None:
 
 def test_a_place_where_no_file_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises((DestinationError, OSError), match="file"):
+    with pytest.raises(DestinationError, match="file is not there and cannot be made") as raised:
         opened(DuckDBDestination(duckdb_settings(tmp_path / "file" / "shop.duckdb")))
+    assert "destination.database" in raised.value.hint
+    catalog = {"type": "sqlite", "uri": str(tmp_path / "file" / "below" / "lake.sqlite")}
+    with pytest.raises(DestinationError, match="below is not there and cannot be made") as raised:
+        opened(DuckDBDestination(lake_settings(tmp_path, catalog=catalog)))
+    assert "destination.catalog.uri" in raised.value.hint
     (tmp_path / "directory").mkdir()
     with pytest.raises(DestinationError, match="failed to open the file"):
         opened(DuckDBDestination(duckdb_settings(tmp_path / "directory")))

@@ -361,8 +361,15 @@ def test_files_of_rows_are_gone_after_use(tmp_path: Path) -> None:
     assert len(place.rows("public", "big")) == 1_000
     assert list(left.iterdir()) == []
     # Those of a run that was killed go at the next start
-    (left / "killed.arrow").write_bytes(b"")
-    opened, place.opened = place.opened, []
-    place.open(A, **{"staging": str(tmp_path), "database": str(tmp_path / "another.duckdb")})
-    assert not left.exists()
-    place.opened += opened
+    killed = left.with_name(f"{left.name.rpartition('-')[0]}-killed")
+    killed.mkdir()
+    place.open(A)
+    assert not killed.exists()
+    # And not those of another database, which the same pipeline writes to as well
+    (left,) = tmp_path.glob("headrace-staging-1-*")
+    for settings in (duckdb_settings(tmp_path / "other.duckdb"), lake_settings(tmp_path, staging=str(tmp_path))):
+        other = DuckDBDestination(settings)
+        other.startup(DestinationContext(1, MemoryStore(), None, (A,)))
+        other.shutdown()
+    assert [path.name for path in tmp_path.glob("headrace-staging-1-*")] == [left.name]
+    place.close()

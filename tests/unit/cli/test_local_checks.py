@@ -109,3 +109,12 @@ def test_every_one_of_several_destinations_is_looked_at(tmp_path: Path) -> None:
     found = [message for check, message in errors(check_here(config(tmp_path, destination=None, destinations=several)))]
     assert any(message.startswith("destinations.one.warehouse is ") for message in found)
     assert any(message.startswith("destinations.two.warehouse is ") for message in found)
+
+
+def test_transforms_that_need_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.cli.local_checks.find_spec", lambda name: None if name == "duckdb" else object())
+    plain, filtered = {"columns": {"exclude": ["x"]}}, {"filter": "id > 0"}
+    assert check_here(config(tmp_path, transforms={"tables": {"public.t": plain}})) == []
+    found = check_here(config(tmp_path, transforms={"tables": {"public.t": plain, "public.u": filtered}}))
+    assert errors(found) == [("transforms", "filters and hashes of transforms need the Python package duckdb")]
+    assert found[0].remedy == "pip install 'headrace[duckdb]'"

@@ -6,12 +6,15 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+
 from ...config.delta import DeltaConfig
-from ...errors import DestinationRejected
+from ...errors import ConfigError, DestinationError, DestinationRejected
 from ..lake.contract import NewTable, Wrapping
 from ..lake.files import TableLayout, VectorForm
 from .java import Commit, DeltaJava, delta_errors
@@ -25,6 +28,7 @@ from .table import MAX_COLUMN_ID, DeltaTable, lake_schema_json, read_state
 __all__ = ["DeltaCatalog"]
 
 _LOG = "_delta_log"
+_NO_CONNECTOR = ("ClassNotFoundException", "UnsupportedFileSystemException")
 _UNPARTITIONED = json.dumps({"spec-id": 0, "fields": []})
 
 
@@ -36,6 +40,23 @@ class _Found:
     is_new: bool = False
 
 
+@contextmanager
+def _connector_needed(warehouse: str) -> Iterator[None]:
+    """Hadoop's clients of object stores are jars that the user names."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        said = str(error.java_exception.toString())
+        if not any(word in said for word in _NO_CONNECTOR):
+            raise
+        msg = f"Spark knows no file system for the warehouse {warehouse}"
+        if warehouse.startswith("s3:"):
+            hint = "write s3a://, which is Hadoop's name for S3; and name its connector, see docs/destinations/delta.md"
+        else:
+            hint = "name its connector under spark.packages, for S3 as in docs/destinations/delta.md"
+        raise ConfigError(msg, detail=said.partition("\n")[0], hint=hint) from None
+
+
 class DeltaCatalog:
     """Implements `LakeCatalog`."""
 
@@ -43,9 +64,13 @@ class DeltaCatalog:
         self.java, self._settings, self._pipeline_id = java, settings, pipeline_id
         self._warehouse = warehouse_location(settings.warehouse)
         with delta_errors(f"open the warehouse {self._warehouse}"):
-            self._files = java.file_system(self._warehouse)
-            self._files.mkdirs(java.path(self._warehouse))
+            with _connector_needed(self._warehouse):
+                self._files = java.file_system(self._warehouse)
+            made = self._files.mkdirs(java.path(self._warehouse))
             self._io = {} if is_local(settings.warehouse) else storage_properties(java, self._warehouse)
+        if not made:
+            msg = f"the warehouse {self._warehouse} is not there and cannot be made"
+            raise DestinationError(msg, hint="check destination.warehouse, and what this user may write")
         self._registration = None if settings.catalog is None else Registration(java.spark, settings.catalog)
         # What is known of a table outlives a new look at it: reading all of its log is dear.
         self._seen: dict[str, DeltaTable] = {}

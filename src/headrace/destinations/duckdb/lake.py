@@ -10,7 +10,7 @@ import duckdb
 from ...config.duckdb import DuckLakeCatalogType, DuckLakeConfig
 from ...errors import ConfigError
 from .extensions import load_extension
-from .places import connection_with, literal
+from .places import connection_with, literal, make_directory_of
 
 __all__ = ["Lake"]
 
@@ -60,7 +60,7 @@ class Lake:
         if catalog.type is DuckLakeCatalogType.POSTGRES:
             password = "" if catalog.password is None else f" password={_libpq(catalog.password.get_secret_value())}"
             return f"ducklake:postgres:{catalog.uri}{password}"
-        Path(catalog.uri).absolute().parent.mkdir(parents=True, exist_ok=True)
+        make_directory_of(Path(catalog.uri).absolute(), "destination.catalog.uri")
         kind = "sqlite:" if catalog.type is DuckLakeCatalogType.SQLITE else ""
         return f"ducklake:{kind}{catalog.uri}"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import duckdb
 
 from ...config.duckdb import MOTHERDUCK, DuckDBConfig, DuckDBEngineConfig
-from ...errors import ConfigError, DestinationRejected
+from ...errors import ConfigError, DestinationError, DestinationRejected
 
-__all__ = ["DatabaseFile", "MotherDuck", "connection_with", "literal"]
+__all__ = ["DatabaseFile", "MotherDuck", "connection_with", "literal", "make_directory_of"]
 
 _TOKEN = "motherduck_token"  # noqa: S105 - the name of a setting
 _NOT_OURS = ("not a valid DuckDB database file", "version number")
@@ -38,6 +38,16 @@ def connection_with(
     return connection
 
 
+def make_directory_of(path: Path, setting: str) -> None:
+    """The directory of a file that DuckDB makes."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"the directory {path.parent} is not there and cannot be made"
+        hint = f"check {setting}, and what this user may write"
+        raise DestinationError(msg, detail=error.strerror, hint=hint) from None
+
+
 class DatabaseFile:
     """A file on this machine. In SQL it is `destination`, whatever the file is called."""
 
@@ -53,7 +63,7 @@ class DatabaseFile:
         return connection_with(self._engine)
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory_of(self._path, "destination.database")
         try:
             connection.execute(f"ATTACH {literal(str(self._path))} AS {self.name} (TYPE duckdb)")
         except duckdb.Error as error:

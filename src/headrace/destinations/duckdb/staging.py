@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 import uuid
@@ -85,11 +86,13 @@ def all_rows(staged: Sequence[Staged]) -> pa.RecordBatchReader | None:
 class Staging:
     """A directory for the files of one run. Those of a run that was killed go when the next one begins."""
 
-    def __init__(self, root: str | None, pipeline_id: int, *, shared: bool) -> None:
-        """`shared`: whether tasks reach it. If they do not, rows are read here."""
+    def __init__(self, root: str | None, place: str, pipeline_id: int, *, shared: bool) -> None:
+        """`place`: the database, since others of the same pipeline, or of another with its id, may use the same root.
+        `shared`: whether tasks reach it. If they do not, rows are read here.
+        """
         self._shared = shared
         above = Path(root) if root is not None else Path(tempfile.gettempdir())
-        self._prefix = f"headrace-staging-{pipeline_id}-"
+        self._prefix = f"headrace-staging-{pipeline_id}-{hashlib.sha256(place.encode()).hexdigest()[:12]}-"
         self._above, self._own = above, above / f"{self._prefix}{uuid.uuid4().hex[:12]}"
 
     def open(self) -> None:

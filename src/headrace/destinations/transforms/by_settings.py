@@ -15,6 +15,7 @@ from ..rows import Rows
 from .batches import changes_schema, transform_changes, transform_rejected, transform_rows
 from .contract import RowEvent, Transform
 from .events import transform_event
+from .sql import check_installed
 from .table_transform import Chosen, TableTransform, chosen, table_transform
 
 __all__ = ["SettingsTransforms"]
@@ -33,6 +34,8 @@ class SettingsTransforms:
             if name not in published:
                 msg = f"transforms.tables names {name}, which is not in the publication"
                 raise ConfigError(msg, hint="correct the name, publish the table, or remove the setting")
+        if any(table.needs_sql for table in self._config.tables.values()):
+            check_installed()
 
     def of(self, schema: ReplicatedTableSchema) -> Transform | None:
         """By the table's OID, once it was seen under the name that settings give: renamed, it stays what it is."""

@@ -16,7 +16,7 @@ from ...schema import quote_identifier
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["checked_filter", "evaluate", "hash_of", "matches_of"]
+__all__ = ["check_installed", "checked_filter", "evaluate", "hash_of", "matches_of"]
 
 _ROWS = "headrace_rows"
 
@@ -44,15 +44,19 @@ def evaluate(batch: pa.RecordBatch, expressions: Sequence[str], parameters: Sequ
     return [column.combine_chunks() for column in found.columns]
 
 
+def check_installed() -> None:
+    """Raises ConfigError, with what to install, where there is no DuckDB."""
+    _engine(os.getpid())
+
+
 def checked_filter(condition: str, columns: pa.Schema, table: str) -> frozenset[str]:
     """The columns that a filter names. Raises ConfigError if it cannot be evaluated over these columns."""
+    engine = _engine(os.getpid())
     import duckdb  # noqa: PLC0415 - an extra of the package
 
     try:
         evaluate(pa.RecordBatch.from_pylist([], schema=columns), [matches_of(condition)])
-        parsed = _engine(os.getpid()).execute(
-            "SELECT json_serialize_sql(?)", [f"SELECT 1 FROM {_ROWS} WHERE {condition}"]
-        )
+        parsed = engine.execute("SELECT json_serialize_sql(?)", [f"SELECT 1 FROM {_ROWS} WHERE {condition}"])
         (text,) = parsed.fetchone() or ("{}",)
     except duckdb.Error as error:
         msg = f"the filter of table {table} cannot be evaluated"

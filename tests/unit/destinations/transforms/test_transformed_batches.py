@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from headrace.config.transforms import TransformsConfig
 from headrace.destinations.batch import Changes, EventBatch
 from headrace.destinations.contract import Destination, DestinationContext
 from headrace.destinations.memory import MemoryDestination
-from headrace.destinations.transforms import transformed
+from headrace.destinations.transforms import sql, transformed
 from headrace.destinations.transforms.table_transform import chosen, table_transform
 from headrace.errors import ConfigError, DestinationRejected
 from headrace.events import UNCHANGED, Delete, Insert, Update
@@ -255,3 +256,12 @@ def test_an_empty_batch_keeps_its_columns() -> None:
     outer.write_table_rows(PEOPLE, local_rows(PEOPLE, []), 0)
     assert inner.rows(PEOPLE.table.name).schema.names == ["id", "name", "email", "age"]
     assert inner.rows(PEOPLE.table.name).schema.field("email").type == pa.string()
+
+
+@pytest.mark.parametrize("settings", [{"filter": "id > 0"}, {"columns": {"mask": {"email": {"kind": "hash"}}}}])
+def test_without_duckdb_it_says_what_to_install(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    sql._engine.cache_clear()
+    with pytest.raises(ConfigError, match="need the Python package duckdb") as raised:
+        started(settings, PEOPLE)
+    assert raised.value.hint == "install it: pip install 'headrace[duckdb]'"
