@@ -34,7 +34,7 @@ from .plans import TablePlans, check_table
 from .quarantine import Quarantine, rejections
 from .record import RecordedColumn, Records, TableRecord
 from .renamed import Renamed, renamed_schema
-from .staging import Staged, Staging, all_rows
+from .staging import Staged, Staging, pieces
 from .table_batch import ReadPart, TableWriter, alteration, read_part
 from .tables import Move, Tables
 
@@ -259,8 +259,8 @@ class DuckDBDestination:
         return opened.tables.create(session, source, opened.plans.of(source), name, rows)
 
     def _insert(self, session: Session, record: TableRecord, staged: Sequence[Staged]) -> None:
-        table, rows = self._opened.tables.sql(record.name), all_rows(staged)
-        if rows is not None:
+        table = self._opened.tables.sql(record.name)
+        for rows in pieces(staged):
             names = listed(rows.schema.names)
             with session.given(_ROWS, rows):
                 session.run(f"INSERT INTO {table} ({names}) SELECT {names} FROM {_ROWS}")

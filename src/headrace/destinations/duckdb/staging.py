@@ -15,10 +15,13 @@ import pyarrow as pa
 
 from ..rows import Rows
 
-__all__ = ["Staged", "Staging", "all_rows"]
+__all__ = ["Staged", "Staging", "all_rows", "pieces"]
 
 _IN_MEMORY_BYTES = 4 << 20
 """What a task's result may hold: it travels through Spark's driver."""
+
+_PIECE_BYTES = 64 << 20
+"""What one statement takes. In a lake, each makes a file."""
 
 _Each = Callable[[pa.RecordBatch], pa.RecordBatch]
 
@@ -81,6 +84,21 @@ def all_rows(staged: Sequence[Staged]) -> pa.RecordBatchReader | None:
     first = some[0].reader()
     rest = (batch for one in some[1:] for batch in one.reader())
     return pa.RecordBatchReader.from_batches(first.schema, chain(first, rest))
+
+
+def pieces(staged: Sequence[Staged]) -> Iterator[pa.RecordBatchReader]:
+    """The rows of all tasks, so many for each statement that takes them: DuckDB lets go of none before its end."""
+    batches: Iterator[pa.RecordBatch] = (batch for one in staged if one.rows for batch in one.reader())
+    for first in batches:
+        yield pa.RecordBatchReader.from_batches(first.schema, _piece(first, batches))
+
+
+def _piece(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    size = first.nbytes
+    yield first
+    while size < _PIECE_BYTES and (batch := next(rest, None)) is not None:
+        size += batch.nbytes
+        yield batch
 
 
 class Staging:
