@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import psycopg
 
 from headrace.config.pipeline import PipelineConfig
 from headrace.destinations.contract import Destination
+from headrace.errors import TableNotFound
 from headrace.lsn import Lsn
 from headrace.pipeline import Pipeline, PipelineStatus
 from headrace.postgres.connection import parse_conninfo
@@ -124,3 +126,14 @@ def wait_equal(
     """Wait until everything was applied, then compare."""
     running.until_applied(connection, timeout)
     assert_equal_tables(connection, destination, *tables)
+
+
+def until_equal(running: Piped, connection: psycopg.Connection[Any], destination: Any, table: str) -> None:
+    """Wait for a table that is copied again: the memory destination has none between two copies."""
+
+    def equal() -> bool:
+        with contextlib.suppress(TableNotFound):
+            return destination_rows(destination, table) == source_rows(connection, table)
+        return False
+
+    running.until(equal)

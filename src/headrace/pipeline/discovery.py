@@ -28,7 +28,7 @@ from ..postgres.preflight.contract import Severity
 from ..postgres.preflight.tables import identity_finding
 from ..postgres.publications import PublishedTable, publication_outline, published_tables, read_publication
 from ..postgres.source import installed_version
-from ..schema import ReplicatedTableSchema
+from ..schema import ReplicaIdentity, ReplicatedTableSchema
 from ..table_state import State
 from .tables import Table, Tables
 
@@ -232,8 +232,14 @@ def _untold(known: ReplicatedTableSchema, published: ReplicatedTableSchema) -> s
         return "partitions were attached or detached"
     if published.leaf_files and known.table.name != published.table.name:
         return "it was renamed, which is not told where changes are those of its partitions"
+    if known.table.replica_identity is not ReplicaIdentity.DEFAULT and _key(known) != _key(published):
+        return "it has another primary key, which is not told where the replica identity is not the key"
     before = {column.name: column.attnum for column in known.columns}
     for column in published.columns:
         if before.get(column.name, column.attnum) != column.attnum:
             return f"column {column.name} was dropped, and one of its name added"
     return None
+
+
+def _key(schema: ReplicatedTableSchema) -> list[int]:
+    return [column.attnum for column in schema.table.key]

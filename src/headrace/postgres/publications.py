@@ -49,6 +49,7 @@ SELECT c.oid::int8, {attnames}, {rowfilter},
         FROM pg_catalog.pg_partition_tree(c.oid) t WHERE t.isleaf AND t.level > 0 ORDER BY t.relid::oid) END,
     ARRAY(SELECT a.attnum::int4 FROM pg_catalog.pg_attribute a
           WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY 1),
+    (SELECT i.indkey::int2[]::int4[] FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary),
     n.nspname, c.relname
 {published} ORDER BY n.nspname, c.relname
 """
@@ -136,6 +137,8 @@ class PublishedTable:
     leaf_files: tuple[tuple[int, int], ...]
     attnums: tuple[int, ...]
     """Of all its columns: a column that is dropped and added again with the same name has another."""
+    key: tuple[int, ...]
+    """The primary key's, as the index has them."""
     name: TableName
 
 
@@ -154,9 +157,10 @@ def publication_outline(
     return tuple(
         PublishedTable(
             oid, None if attnames is None else tuple(attnames), row_filter, tuple(entries),
-            tuple((leaf, number) for leaf, number in leaf_files or ()), tuple(attnums), TableName(namespace, table),
+            tuple((leaf, number) for leaf, number in leaf_files or ()), tuple(attnums), tuple(key or ()),
+            TableName(namespace, table),
         )
-        for oid, attnames, row_filter, entries, leaf_files, attnums, namespace, table in rows
+        for oid, attnames, row_filter, entries, leaf_files, attnums, key, namespace, table in rows
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from headrace.pipeline import discovery
 from headrace.pipeline.failpoint import set_hook
 from headrace.stores import MemoryStore
 from headrace.table_state import State
-from pipelining import piped, pipeline_config, wait_equal
+from pipelining import piped, pipeline_config, until_equal, wait_equal
 
 
 @pytest.fixture
@@ -68,3 +68,29 @@ def test_a_root_that_is_renamed_is_followed_without_the_event_trigger(
         running.until(lambda: running.states() == {"public.renamed": State.READY})
         connection.execute("INSERT INTO renamed VALUES (5)")
         wait_equal(running, connection, destination, "public.renamed")
+
+
+@pytest.mark.parametrize("then", ["ALTER TABLE t DROP CONSTRAINT t_pkey",
+                                  "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, n)"])  # fmt: skip
+def test_a_key_that_goes_while_whole_rows_are_sent_is_noticed_without_the_event_trigger(
+    conninfo: str,
+    connection: psycopg.Connection[Any],
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    then: str,
+) -> None:
+    """By the former key, two rows that are equal in it would be taken for one."""
+    monkeypatch.setattr(discovery, "INTERVAL_S", 0.3)
+    connection.execute("CREATE TABLE t (id int PRIMARY KEY, n int); ALTER TABLE t REPLICA IDENTITY FULL")
+    connection.execute("CREATE PUBLICATION pub FOR TABLE t; INSERT INTO t VALUES (1, 1), (2, 2)")
+    destination = MemoryDestination()
+    config = pipeline_config(conninfo, tmp_path, source={"install": "never"})
+    with piped(config, MemoryStore(), destination, spark) as running:
+        running.until_ready()
+        connection.execute(then)
+        connection.execute("INSERT INTO t VALUES (1, 2), (1, 3); DELETE FROM t WHERE n = 3")
+        until_equal(running, connection, destination, "public.t")
+        running.until_ready()
+        connection.execute("INSERT INTO t VALUES (2, 4)")
+        wait_equal(running, connection, destination, "public.t")
