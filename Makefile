@@ -19,7 +19,7 @@ export JAVA_HOME := $(CURDIR)/.tools/java
 PYTEST ?= $(RUN)python -m pytest
 MATRIX := 14 15 16 17 18
 # How many test runs go on at once.
-SIDE_BY_SIDE ?= 2
+SIDE_BY_SIDE ?= 3
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
@@ -57,22 +57,25 @@ imports: setup ## check the import direction between stages
 	$(RUN)lint-imports
 
 test: lint types imports ## lint, types, import rules, all tests on Postgres 17, source-side tests on 14 and 18
-	@$(MAKE) --no-print-directory -j$(SIDE_BY_SIDE) run-spark run-rest run-postgres-14 run-postgres-18
+	@$(MAKE) --no-print-directory -j$(SIDE_BY_SIDE) run-spark-pipeline run-spark-tables run-rest run-postgres-14 run-postgres-18
 
 test-matrix: setup ## the source-side tests on Postgres 14, 15, 16, 17 and 18
 	@$(MAKE) --no-print-directory -j$(SIDE_BY_SIDE) $(addprefix run-postgres-,$(MATRIX))
 
 # Tests wait (for servers, processes, timers) more than they work, so several runs share the cores. Each has servers,
-# directories and ports of its own; all that uses Spark is in one run, since it alone can keep every core busy.
-# What a run says is kept in a file, and printed whole when it ends.
-run-spark: TESTS := spark and not long
+# directories and ports of its own. All that uses Spark takes as long as everything else, so it is two runs, cut by what
+# they took. What a run says is kept in a file, and printed whole when it ends.
+PIPELINE_TESTS := tests/conformance tests/integration/pipeline tests/integration/spark
+run-spark-%: TESTS := spark and not long
+run-spark-pipeline: PATHS := $(PIPELINE_TESTS)
+run-spark-tables: PATHS := tests $(addprefix --ignore=,$(PIPELINE_TESTS))
 run-rest: TESTS := not spark and not long
 run-postgres-%: TESTS := matrix and not long
 run-postgres-%: export HEADRACE_POSTGRES = $(@:run-postgres-%=%)
 
 run-%: setup
 	@mkdir -p .cache/runs; echo "== $*: started; .cache/runs/$*.log has what it says, which is printed here at its end"
-	@code=0; { echo "== $*"; $(PYTEST) -m "$(TESTS)" -o cache_dir=.pytest_cache/$*; } >.cache/runs/$*.log 2>&1 || code=$$?; \
+	@code=0; { echo "== $*"; $(PYTEST) $(PATHS) -m "$(TESTS)" -o cache_dir=.pytest_cache/$*; } >.cache/runs/$*.log 2>&1 || code=$$?; \
 	cat .cache/runs/$*.log; exit $$code
 
 test-long: setup ## the full-size fault, kill and memory tests
