@@ -25,9 +25,11 @@ from headrace.destinations.transforms import transformed
 from headrace.errors import ConfigError, DestinationRejected, TableNotFound
 from headrace.events import UNCHANGED, Delete, Insert, Relation, Update
 from headrace.lsn import Lsn
+from headrace.pipeline import PipelineState
 from headrace.pipeline.build import build_destination
 from headrace.schema import ReplicaIdentity, ReplicatedTableSchema
-from headrace.stores import MemoryStore
+from headrace.stores import MemoryStore, SqliteStore
+from headrace.table_state import State
 from headrace.testing.canonical import canonical, canonical_text
 from headrace.testing.example_tables import altered_table, example_column, example_table
 from headrace.testing.local_rows import Deleted, Inserted, Updated, batch_of, local_rows, transaction
@@ -173,6 +175,43 @@ def test_the_page(
         {"id": 1, "email": "a@b", "born": date(1815, 12, 10), "full_name": "Ada L"},
         {"id": 2, "email": "c@d", "born": None, "full_name": "Bo M"},
     ]
+
+
+def test_a_column_that_the_function_names_is_renamed(
+    conninfo: str,
+    connection: psycopg.Connection[Any],
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its table stops, and no other; with a function that knows the new name it is copied again."""
+    connection.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, word text); CREATE TABLE b (id int PRIMARY KEY, word text); "
+        "INSERT INTO a VALUES (1, 'one'); CREATE PUBLICATION pub FOR TABLE a, b"
+    )
+    monkeypatch.setattr(shop_transforms, "same", lambda df, _: df.withColumn("word", sf.upper("word")))
+    transforms = {"tables": {"public.a": {"transform": "shop_transforms:same"}}}
+    config = pipeline_config(conninfo, tmp_path / "data", transforms=transforms)
+    store, destination = SqliteStore(tmp_path / "store.db", config.id), MemoryDestination()
+    with piped(config, store, destination, spark) as pipeline:
+        pipeline.until_ready()
+        connection.execute("INSERT INTO a VALUES (2, 'two'); ALTER TABLE a RENAME word TO term")
+        connection.execute("INSERT INTO a VALUES (3, 'three'); INSERT INTO b VALUES (1, 'b')")
+        pipeline.until(lambda: pipeline.states()["public.a"] is State.ERRORED)
+        pipeline.until(lambda: destination.rows("public.b").num_rows == 1)
+        reason = str(pipeline.status.tables["public.a"].state)
+        assert "the transform of table public.a failed" in reason
+    monkeypatch.setattr(shop_transforms, "same", lambda df, _: df.withColumn("term", sf.upper("term")))
+    with piped(config, store, destination, spark) as pipeline:
+        pipeline.until(lambda: pipeline.status.state is PipelineState.RUNNING)
+        pipeline.pipeline.resync("public.a")
+        pipeline.until_ready()
+        connection.execute("INSERT INTO a VALUES (4, 'four')")
+        pipeline.until_applied(connection)
+        found = sorted(destination.rows("public.a").to_pylist(), key=lambda row: row["id"])
+    store.close()
+    words = ["ONE", "TWO", "THREE", "FOUR"]
+    assert found == [{"id": n, "term": word} for n, word in enumerate(words, 1)]
 
 
 NOTES = example_table(16_950, "notes", {"id": "int8", "head": "text", "body": "text", "map": "hstore"}, ("id",))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Optional, cast
 
+from ...errors import ConfigError
 from ...events import Delete, Event, Insert, Relation, Truncate, Update
 from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema
@@ -40,16 +41,16 @@ class Transformed:
         self._inner.startup(replace(context, tables=tuple(self._target(schema) for schema in context.tables)))
 
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
-        return self._inner.applied_lsn(self._target(schema))
+        return self._inner.applied_lsn(self._named(schema))
 
     def copied_parts(self, schema: ReplicatedTableSchema) -> frozenset[int] | None:
-        return self._inner.copied_parts(self._target(schema))
+        return self._inner.copied_parts(self._named(schema))
 
     def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
-        self._inner.drop_table_for_copy(self._target(schema))
+        self._inner.drop_table_for_copy(self._named(schema))
 
     def drop_table(self, schema: ReplicatedTableSchema) -> None:
-        self._inner.drop_table(self._target(schema))
+        self._inner.drop_table(self._named(schema))
 
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
         transform = self._find(schema)
@@ -112,6 +113,16 @@ class Transformed:
             for i, made in zip(places, transform.events(given), strict=True):
                 result[i] = made
         return (event for event in result if event is not None)
+
+    def _named(self, schema: ReplicatedTableSchema) -> ReplicatedTableSchema:
+        """For calls that ask for the table, not for its columns.
+
+        A stored version may be one that the settings of today are wrong for: the table can still be copied anew.
+        """
+        try:
+            return self._target(schema)
+        except ConfigError:
+            return schema
 
     def _target(self, schema: ReplicatedTableSchema) -> ReplicatedTableSchema:
         transform = self._find(schema)
