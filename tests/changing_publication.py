@@ -57,6 +57,8 @@ class Changing:
         self.running.until(lambda: table in self.running.status.tables)
 
     def copies(self, table: str) -> int:
+        # A copy's rows are seen before the store has it.
+        self.running.until_ready()
         history = self.store.get_table_state_history(self.oid(table))
         return [entry.state.state for entry in history].count(State.FINISHED_COPY)
 
