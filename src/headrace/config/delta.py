@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from .iceberg import JsonAs
+from .json_as import JsonAs
 from .section import Section
 from .table_destination import TableDestinationConfig
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, model_validator
 
+from .json_as import JsonAs
 from .section import Section
 from .table_destination import DestinationTableConfig, SourceTable, TableDestinationConfig
 
@@ -16,7 +17,6 @@ __all__ = [
     "CatalogType",
     "IcebergConfig",
     "IcebergTableConfig",
-    "JsonAs",
     "MaintenanceConfig",
 ]
 
@@ -28,13 +28,6 @@ class CatalogType(str, Enum):
     REST = "rest"
     GLUE = "glue"
     HIVE = "hive"
-
-
-class JsonAs(str, Enum):
-    """What json and jsonb columns become."""
-
-    STRING = "string"
-    VARIANT = "variant"
 
 
 class CatalogConfig(Section):

@@ -10,7 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 from headrace.config.destination import DESTINATION_SETTINGS, DestinationConfig
-from headrace.config.iceberg import IcebergConfig, JsonAs
+from headrace.config.iceberg import IcebergConfig
+from headrace.config.json_as import JsonAs
 from headrace.config.load import destination_settings, load_pipeline_config
 from headrace.config.table_mode import TableMode
 from headrace.errors import ConfigError

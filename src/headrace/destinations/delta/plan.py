@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...config.delta import DeltaConfig
-from ...config.iceberg import IcebergTableConfig
 from ...config.table_mode import TableMode
 from ...schema import TableName
 from ..lake.plan import TablePlan
@@ -22,9 +21,9 @@ def make_plans(
         table: TablePlan(
             plan.name,
             plan.mode,
-            IcebergTableConfig() if plan.config is None else IcebergTableConfig(**plan.config.model_dump()),
             settings,
             defaults,
+            has_own_name=plan.config is not None and plan.config.name is not None,
             shows_defaults=False,
         )
         for table, plan in plan_tables(settings, tables, formerly).items()
@@ -33,7 +32,7 @@ def make_plans(
 
 def quarantine_plan(settings: DeltaConfig, pipeline_id: int) -> TablePlan:
     name = ("headrace", f"quarantine_{pipeline_id}")
-    return TablePlan(name, TableMode.CHANGELOG, IcebergTableConfig(), settings, _properties(settings))
+    return TablePlan(name, TableMode.CHANGELOG, settings, _properties(settings))
 
 
 def _properties(settings: DeltaConfig) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...config.iceberg import IcebergConfig, IcebergTableConfig
+from ...config.iceberg import IcebergConfig
 from ...config.table_mode import TableMode
 from ...schema import TableName
 from ..contract import DestinationContext
@@ -38,7 +38,7 @@ class _Iceberg:
 
     def quarantine_plan(self, pipeline_id: int) -> TablePlan:
         name = ("headrace", f"quarantine_{pipeline_id}")
-        return TablePlan(name, TableMode.CHANGELOG, IcebergTableConfig(), self._settings, TABLE_PROPERTIES)
+        return TablePlan(name, TableMode.CHANGELOG, self._settings, TABLE_PROPERTIES)
 
     def maintenance(
         self, catalog: Catalog, tables: Callable[[], Iterable[HeldTable]], quarantine: HeldTable

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...config.iceberg import IcebergConfig, IcebergTableConfig
-from ...config.table_destination import DestinationTableConfig
 from ...schema import TableName
 from ..lake.plan import TablePlan
 from ..table_plans import plan_tables
@@ -36,11 +35,16 @@ def make_plans(
         "write.target-file-size-bytes": str(settings.maintenance.target_file_bytes),
         "commit.retry.num-retries": str(settings.commit_retries),
     }
-    return {
-        table: TablePlan(plan.name, plan.mode, _own(plan.config), settings, defaults)
-        for table, plan in plan_tables(settings, tables, formerly).items()
-    }
-
-
-def _own(config: DestinationTableConfig | None) -> IcebergTableConfig:
-    return config if isinstance(config, IcebergTableConfig) else IcebergTableConfig()
+    found = {}
+    for table, plan in plan_tables(settings, tables, formerly).items():
+        own = plan.config if isinstance(plan.config, IcebergTableConfig) else IcebergTableConfig()
+        found[table] = TablePlan(
+            plan.name,
+            plan.mode,
+            settings,
+            defaults,
+            has_own_name=own.name is not None,
+            partition_by=own.partition_by,
+            sort_by=own.sort_by,
+        )
+    return found

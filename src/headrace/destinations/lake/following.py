@@ -127,8 +127,8 @@ def _is_laid_out_alike(plan: TablePlan, table: LakeTable, altered: Alteration, n
     """
     schema, name = json.loads(altered.schema_json), str(new.table.name)
     try:
-        spec = partition_spec(plan.config.partition_by, schema, name)["fields"]
-        order = sort_order(plan.config.sort_by, schema, name)["fields"]
+        spec = partition_spec(plan.partition_by, schema, name)["fields"]
+        order = sort_order(plan.sort_by, schema, name)["fields"]
     except ConfigError:
         return True
     there = json.loads(table.layout.spec_json)["fields"]

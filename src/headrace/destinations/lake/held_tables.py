@@ -143,7 +143,7 @@ class HeldTables:
 
     def _name(self, held: Held, source: TableName) -> tuple[str, ...]:
         settings = self._settings
-        if held.plan.config.name is not None or settings.on_table_rename is OnTableRename.KEEP:
+        if held.plan.has_own_name or settings.on_table_rename is OnTableRename.KEEP:
             return held.name
         return destination_names([source], settings.namespace, settings.table_name, {})[source]
 

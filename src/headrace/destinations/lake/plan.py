@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ...config.iceberg import IcebergTableConfig, JsonAs
+from ...config.json_as import JsonAs
 from ...config.table_mode import TableMode
 from ...lsn import INVALID_LSN
 from ...schema import ReplicatedTableSchema
@@ -46,10 +46,13 @@ class TablePlan:
 
     name: tuple[str, ...]
     mode: TableMode
-    config: IcebergTableConfig
     settings: LakeSettings
     defaults: Mapping[str, str]
     """Properties of every table that Headrace creates; settings may override them."""
+    has_own_name: bool = False
+    """Whether settings name this very table, not a pattern."""
+    partition_by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
     shows_defaults: bool = True
     """Whether rows that are there can show a value in a column that is added."""
 
@@ -66,8 +69,8 @@ class TablePlan:
         return NewTable(
             name=self.name,
             schema=schema,
-            spec=partition_spec(self.config.partition_by, schema, name),
-            sort_order=sort_order(self.config.sort_by, schema, name),
+            spec=partition_spec(self.partition_by, schema, name),
+            sort_order=sort_order(self.sort_by, schema, name),
             properties={
                 **self.defaults,
                 **({"comment": comment} if comment else {}),

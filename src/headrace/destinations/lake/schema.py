@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...config.iceberg import JsonAs
+from ...config.json_as import JsonAs
 from ...errors import ConfigError, DestinationRejected
 from ...schema import ReplicatedTableSchema
 

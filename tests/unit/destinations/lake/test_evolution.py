@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.config.iceberg import JsonAs
+from headrace.config.json_as import JsonAs
 from headrace.destinations.lake.evolution.alteration import Alteration, CannotAlter
 from headrace.destinations.lake.evolution.column_record import ColumnRecord, RecordedColumn
 from headrace.destinations.lake.evolution.field_types import is_same_type, widens, with_ids

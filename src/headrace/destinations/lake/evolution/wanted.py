@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ....config.iceberg import JsonAs
+from ....config.json_as import JsonAs
 from ....pgtypes.registry import conversion_for
 from ....schema import Column, ReplicatedTableSchema
 from ..partitions import json_value
