@@ -118,7 +118,13 @@ class _BySpark:
             self._session.conf.set(f"spark.sql.catalog.metastore{key}", value)
 
     def rows(self, table: str) -> Any:
-        return canonical_rows(self._session.table(f"metastore.{table}").toArrow())
+        while True:
+            try:
+                return canonical_rows(self._session.table(f"metastore.{table}").toArrow())
+            except AnalysisException as error:
+                # Altered between Spark's look at its columns and the reading: it asks to begin again.
+                if "INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS" not in str(error):
+                    raise
 
 
 @contextmanager
