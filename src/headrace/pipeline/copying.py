@@ -70,6 +70,15 @@ class TableCopy:
         )
 
     def run(self, table: Table) -> None:
+        try:
+            self._run(table)
+        except SourceSchemaError as error:
+            # A schema is renamed whatever is locked in it, and so is a partition before it is locked. The next attempt
+            # looks all names up anew.
+            hint = "nothing to do if it was renamed: it is copied again; if it is gone for good, unpublish it"
+            raise SourceConflict(error.message, detail=error.detail, sqlstate=error.sqlstate, hint=hint) from None
+
+    def _run(self, table: Table) -> None:
         started = time.monotonic()
         known = self._resumable(table)
         if known is None:

@@ -48,6 +48,34 @@ def test_a_copy_that_finds_its_table_not_published_is_tried_again(
         wait_equal(running, connection, destination, "public.t")
 
 
+def test_a_schema_that_is_renamed_under_a_copy(
+    conninfo: str, connection: psycopg.Connection[Any], spark: Any, tmp_path: Path
+) -> None:
+    """No lock on a table keeps its schema's name: the copy is made again by the new one."""
+    connection.execute(
+        "CREATE SCHEMA shop; CREATE TABLE shop.t (id int PRIMARY KEY); INSERT INTO shop.t VALUES (1), (2)"
+    )
+    connection.execute("CREATE PUBLICATION pub FOR TABLE shop.t")
+    times: list[str] = []
+
+    def rename_once(point: str, _: str | None) -> None:
+        if point == "copy.after_snapshot" and not times:
+            times.append(point)
+            with psycopg.connect(conninfo, autocommit=True) as other:
+                other.execute("ALTER SCHEMA shop RENAME TO store")
+
+    set_hook(rename_once)
+    destination = MemoryDestination()
+    try:
+        with piped(pipeline_config(conninfo, tmp_path), MemoryStore(), destination, spark) as running:
+            running.until_ready("store.t")
+            connection.execute("INSERT INTO store.t VALUES (3)")
+            wait_equal(running, connection, destination, "store.t")
+    finally:
+        set_hook(None)
+    assert times
+
+
 def test_a_root_that_is_renamed_is_followed_without_the_event_trigger(
     conninfo: str, connection: psycopg.Connection[Any], spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
