@@ -31,6 +31,7 @@ from schema_walk import Reading, Walk, walk_seed
 from walk_reading import destination_settings, memory_reading, reading, reading_within
 
 KILLS = 10
+QUICK_STEPS = 60
 BY_KEY = {"initial_copy": {"key_ranges_over_bytes": 0, "rows_per_range": 8}, "max_copy_connections_per_table": 1}
 # Around a schema change, and where what is stored of it is read again.
 SOME_POINTS = ("alter.after_applying", "alter.before_applied", "apply.after_write", "copy.after_write")
@@ -60,9 +61,9 @@ def walk_for(kind: str, conninfo: str, seed: int, told: bool) -> Walk:
 @pytest.mark.parametrize(
     ("kind", "steps"),
     [
-        ("memory", 60),
-        ("delta", 40),
-        ("duckdb", 40),
+        ("memory", QUICK_STEPS),
+        ("delta", QUICK_STEPS),
+        ("duckdb", QUICK_STEPS),
         pytest.param("memory", 500, marks=pytest.mark.long),
         pytest.param("delta", 300, marks=pytest.mark.long),
         pytest.param("duckdb", 300, marks=pytest.mark.long),
@@ -71,7 +72,7 @@ def walk_for(kind: str, conninfo: str, seed: int, told: bool) -> Walk:
 def test_the_destination_follows_a_walk(
     conninfo: str, spark: Any, tmp_path: Path, kind: str, steps: int, told: bool
 ) -> None:
-    seed = walk_seed()
+    seed = walk_seed(quick=steps <= QUICK_STEPS)
     chance = random.Random(seed)
     memory = MemoryDestination()
     with walk_for(kind, conninfo, seed, told) as walk:
@@ -158,7 +159,7 @@ class Crashes:
 def test_a_walk_with_a_crash_at_each_point(
     conninfo: str, spark: Any, tmp_path: Path, points: Sequence[str], told: bool, settings: dict[str, Any]
 ) -> None:
-    seed = walk_seed()
+    seed = walk_seed(quick=points is SOME_POINTS)
     install = {"install": "always" if told else "never"}
     config = pipeline_config(conninfo, tmp_path, source=install, table_error_retry_delay_ms=50, **settings)
     with Walk(conninfo, seed, told=told) as walk:
@@ -226,7 +227,7 @@ class Kills:
 @pytest.mark.parametrize("told", [True, False], ids=["trigger", "relations"])
 @pytest.mark.parametrize("kind", ["durable", "iceberg", "delta", "duckdb", "ducklake"])
 def test_a_walk_with_kills(conninfo: str, tmp_path: Path, kind: str, told: bool) -> None:
-    seed = walk_seed()
+    seed = walk_seed(quick=False)
     chance = random.Random(seed)
     read = reading(kind, tmp_path)
     with walk_for(kind, conninfo, seed, told) as walk:

@@ -15,6 +15,7 @@ __all__ = [
     "PUBLICATION_PREFIX",
     "DdlMessage",
     "PublicationMessage",
+    "emitting_xid",
     "is_ddl_prefix",
     "parse_ddl",
     "parse_publication",
@@ -22,6 +23,8 @@ __all__ = [
 
 _VERSION = 1
 _MAX_OID = (1 << 32) - 1
+_XIDS = range(3, 1 << 32)
+"""The ids of transactions and savepoints that are not Postgres's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,17 @@ def parse_ddl(content: bytes) -> DdlMessage:
     table = None if dropped else _table(_field(document, "catalog", dict))
     rewrite = _field(document, "rewrite", int)
     return DdlMessage(_field(document, "tag", str), table, dropped, rewrite, _field(document, "plain", bool))
+
+
+def emitting_xid(prefix: str, content: bytes) -> int | None:
+    """The (sub)transaction that emitted a message, if it is one that says so. Anybody's messages may be asked about."""
+    if is_ddl_prefix(prefix) is None:
+        return None
+    try:
+        xid = _document(content).get("xid")
+    except ProtocolError:
+        return None
+    return xid if isinstance(xid, int) and xid in _XIDS else None
 
 
 def parse_publication(content: bytes) -> PublicationMessage:

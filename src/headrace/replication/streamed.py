@@ -7,6 +7,7 @@ savepoint's messages are left out of the replay. After a reconnect the server se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import SpoolIoError
+from ..pgoutput.decoder import decode
+from ..pgoutput.messages import LogicalMessage
+from ..postgres.ddl_messages import emitting_xid
 from ..spool.segment import plain_array, plain_values
 from .chunk import Kind, Piece
 
@@ -42,7 +46,7 @@ class StreamedTransaction:
         self.buffered = 0
 
     def append(self, piece: Piece) -> None:
-        self._pieces.append(piece)
+        self._pieces.append(_attributed(piece))
         self.buffered += piece.size
 
     def abort(self, subxid: int) -> None:
@@ -85,6 +89,20 @@ class StreamedTransaction:
         schema = (piece.kinds == Kind.RELATION) | (piece.kinds == Kind.TYPE)
         keep = schema | ~np.isin(piece.xids, list(self._aborted))
         return piece if keep.all() else _piece(_record_batch(piece).take(plain_array(np.flatnonzero(keep))))
+
+
+def _attributed(piece: Piece) -> Piece:
+    """The piece with our event trigger's messages under the savepoint that emitted them.
+
+    To logical messages alone Postgres gives the id of the transaction, so that they would outlive their savepoint.
+    """
+    assert piece.xids is not None
+    xids = piece.xids.copy()
+    for at, message in zip(np.flatnonzero(piece.kinds == Kind.MESSAGE), piece.messages(Kind.MESSAGE), strict=True):
+        emitted = decode(message)
+        assert isinstance(emitted, LogicalMessage)
+        xids[at] = emitting_xid(emitted.prefix, emitted.content) or xids[at]
+    return replace(piece, xids=xids)
 
 
 def _record_batch(piece: Piece) -> Any:

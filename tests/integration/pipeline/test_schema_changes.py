@@ -55,6 +55,23 @@ TRIGGER = frozenset({"trigger"})
 WITH_TYPE = "CREATE TABLE {t} (id int PRIMARY KEY, v text, e {type}"
 WITH_ENUM = f"CREATE TYPE {{type}} AS ENUM ('a', 'b'); {WITH_TYPE} DEFAULT 'a')"
 
+# What is rolled back before the server reads it is never sent.
+UNTIL_SENT = """
+DO $$
+DECLARE
+    here pg_lsn := pg_current_wal_insert_lsn();
+BEGIN
+    -- Nothing is sent that is not flushed, and a running transaction need not be.
+    PERFORM pg_switch_wal();
+    FOR turn IN 1 .. 3000 LOOP
+        EXIT WHEN EXISTS (SELECT FROM pg_stat_get_wal_senders() WHERE sent_lsn >= here);
+        ASSERT turn < 3000;
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+END
+$$
+"""
+
 CASES = {
     "add_column": case("ALTER TABLE {t} ADD b int", "UPDATE {t} SET b = id WHERE id < 5"),
     "add_column_with_a_constant_default": case("ALTER TABLE {t} ADD b text DEFAULT 'it''s' NOT NULL"),
@@ -152,6 +169,22 @@ CASES = {
         "INSERT INTO {t} VALUES (102, 'x', 5)",
         "ROLLBACK TO s",
         "ALTER TABLE {t} ADD c int DEFAULT 9",
+        "COMMIT",
+    ),
+    # Large enough to be sent while it runs: then the server does not say which savepoint a message belongs to.
+    "rolled_back_to_a_savepoint_of_a_streamed_transaction": case(
+        "BEGIN",
+        "SAVEPOINT s",
+        "ALTER TABLE {t} ADD b int DEFAULT 1",
+        "RELEASE s",
+        "SAVEPOINT s",
+        "SAVEPOINT inner_one",
+        "ALTER TABLE {t} DROP b",
+        "RELEASE inner_one",
+        "INSERT INTO {t} SELECT n, repeat('x', 500) FROM generate_series(101, 1000) n",
+        UNTIL_SENT,
+        "ROLLBACK TO s",
+        "INSERT INTO {t} SELECT n, repeat('x', 500), n FROM generate_series(101, 999) n",
         "COMMIT",
     ),
     "the_key_moves_to_another_column": case(
@@ -290,6 +323,7 @@ def _named(name: str, text: str) -> str:
 def _walking(mode: str, postgres: PostgresServer, spark: Any, root: Path) -> Iterator[Walked]:
     with postgres.database() as conninfo, psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute("SET timezone = 'UTC'")
+        connection.execute(f"ALTER DATABASE {connection.info.dbname} SET logical_decoding_work_mem = '64kB'")
         for name in _names(mode):
             connection.execute(_named(name, CASES[name].table))
             connection.execute(_named(name, "INSERT INTO {t} (id, v) SELECT n, 'v' || n FROM generate_series(1, 20) n"))

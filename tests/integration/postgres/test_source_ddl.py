@@ -482,6 +482,21 @@ def test_what_is_rolled_back_is_not_told(source: Listening) -> None:
     assert [columns(table) for table in told.tables] == [["id", "a"], ["id", "a", "c"]]
 
 
+def test_which_savepoint_told_it(source: Listening) -> None:
+    """Each message has the id of what emitted it: no two of these are alike, later ones are higher."""
+    source.connection.execute("CREATE TABLE t (id int)")
+    source.connection.execute("BEGIN")
+    begun = source.connection.execute("SELECT pg_current_xact_id()::xid::text::int8").fetchone()
+    told = source.told(
+        "ALTER TABLE t ADD a int", "SAVEPOINT x", "ALTER TABLE t ADD b int", "SAVEPOINT y", "DROP TABLE t",
+        "ROLLBACK TO x", "ALTER TABLE t ADD c int", "COMMIT",
+    )  # fmt: skip
+    xids = [json.loads(content)["xid"] for content in told.raw]
+    assert begun is not None
+    assert len(xids) == 2
+    assert begun[0] < xids[0] < xids[1]
+
+
 def test_a_command_that_fails_leaves_nothing_for_the_next(source: Listening) -> None:
     source.connection.execute("CREATE TABLE t (id int, v text); INSERT INTO t VALUES (1, 'x')")
     source.read()
@@ -618,6 +633,7 @@ def test_what_a_message_looks_like(source: Listening) -> None:
     oid = source.oid("t")
     message = json.loads(told.raw[0])
     assert message["catalog"]["tables"][0].pop("storage") > 0
+    assert message.pop("xid") > 3
     assert message == {
         "version": 1, "tag": "CREATE TABLE", "rewrite": 0, "plain": False,
         "catalog": {

@@ -92,6 +92,27 @@ def test_a_rolled_back_savepoint_vanishes_but_what_it_announced_stays(rig: Rig) 
     assert rig.transactions() == [[begin(80, 3), insert(5, b"kept"), commit(80, 3)]]
 
 
+@pytest.mark.parametrize("spilled", [False, True])
+def test_what_a_rolled_back_savepoint_told_of_ddl_vanishes(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, spilled: bool
+) -> None:
+    # The server gives messages the id of the transaction, 3, whichever savepoint they are of.
+    if spilled:
+        monkeypatch.setattr(assembler_module, "STREAMED_BUFFER_BYTES", 10)
+    ddl = [
+        logical_message(lsn, transactional=True, prefix=b"headrace.ddl.5", content=b'{"version": 1, "xid": %d}' % xid)
+        for lsn, xid in [(7, 3), (8, 4), (9, 5)]
+    ]
+    foreign = [
+        logical_message(10, transactional=True, prefix=prefix, content=content)
+        for prefix in (b"headrace.ddl.5", b"p")
+        for content in (b'{"version": 1, "xid": "4"}', b'{"xid": 4}', b"4", b"\xff", b"")
+    ]
+    rig.feed([stream_start(3, first=True), *(streamed(m, 3) for m in [*ddl, *foreign]), STREAM_STOP])
+    rig.feed([stream_abort(3, 4), stream_commit(80, 3)])
+    assert rig.transactions() == [[begin(80, 3), ddl[0], ddl[2], *foreign, commit(80, 3)]]
+
+
 def test_an_aborted_transaction_leaves_no_trace(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembler_module, "STREAMED_BUFFER_BYTES", 10)
     rig.feed([stream_start(3, first=True), streamed(relation(5), 3), streamed(insert(5, b"gone"), 3), STREAM_STOP])

@@ -25,8 +25,8 @@ def truncate(*oids: int) -> bytes:
     return b"T" + struct.pack(">IB", len(oids), 0) + b"".join(struct.pack(">I", oid) for oid in oids)
 
 
-def logical_message(lsn: int, *, transactional: bool, content: bytes = b"x") -> bytes:
-    return b"M" + struct.pack(">BQ", transactional, lsn) + b"p\0" + struct.pack(">I", len(content)) + content
+def logical_message(lsn: int, *, transactional: bool, content: bytes = b"x", prefix: bytes = b"p") -> bytes:
+    return b"M" + struct.pack(">BQ", transactional, lsn) + prefix + b"\0" + struct.pack(">I", len(content)) + content
 
 
 def begin(commit_lsn: int, xid: int) -> bytes:

@@ -71,6 +71,7 @@ DECLARE
     plain bool;
     description json;
     reasons int;
+    own int8;
 BEGIN
     -- Nobody listens, or this session asked for silence.
     IF current_setting('wal_level') <> 'logical'
@@ -163,6 +164,15 @@ BEGIN
         WHERE pending <> '{}';
         plain := strpos(place, E'\n') = 0 AND current_query() ~* '^\s*ALTER\s+TABLE\s[^;]*;?\s*$'
             AND current_query() !~* '\mUSING\M';
+        -- To the messages of a transaction that is sent while it runs, Postgres gives the transaction's own id: rolling a
+        -- savepoint back does not take them back. So they say themselves which savepoint they are of, the innermost that
+        -- has an id; the first message gives one to this block.
+        IF tables <> '{}' THEN
+            PERFORM pg_logical_emit_message(true, 'headrace', '');
+            SELECT l.transactionid::text::int8 INTO own FROM pg_locks l
+            WHERE l.locktype = 'transactionid' AND l.pid = pg_backend_pid() AND l.mode = 'ExclusiveLock'
+            ORDER BY age(l.transactionid) LIMIT 1;
+        END IF;
         FOREACH affected IN ARRAY coalesce(tables, '{}') LOOP
             description := (
 @describe_affected@
@@ -171,7 +181,8 @@ BEGIN
             SELECT bit_or(r.value::int) INTO reasons FROM jsonb_each_text(pending -> 'rewrites') AS r
             WHERE r.key::oid = affected OR (description #> '{tables,0,leaves}')::jsonb @> r.key::jsonb;
             PERFORM pg_logical_emit_message(true, 'headrace.ddl.' || affected, convert_to(json_build_object('version', 1,
-                'tag', tg_tag, 'rewrite', coalesce(reasons, 0), 'plain', plain, 'catalog', description)::text, 'UTF8'));
+                'xid', own, 'tag', tg_tag, 'rewrite', coalesce(reasons, 0), 'plain', plain,
+                'catalog', description)::text, 'UTF8'));
         END LOOP;
         -- Decoding takes the end of a message for its place, and the start of a change. Where the two belong to different
         -- subtransactions, the change that follows at once would come first. So something stands between them.
@@ -193,6 +204,7 @@ DECLARE
     dropped oid[];
     touched oid[];
     publications text[];
+    own int8;
 BEGIN
     -- Nobody listens, or this session asked for silence.
     IF current_setting('wal_level') <> 'logical'
@@ -216,8 +228,15 @@ BEGIN
         LEFT JOIN pg_inherits h ON h.inhrelid = c.oid AND c.relispartition AND c.relkind IN ('r', 'p', 'f')
         LEFT JOIN pg_attrdef f ON d.classid = 'pg_catalog.pg_attrdef'::regclass AND f.oid = d.objid
         WHERE NOT d.is_temporary;
+        -- As in ddl_command_end.
+        IF dropped <> '{}' THEN
+            PERFORM pg_logical_emit_message(true, 'headrace', '');
+            SELECT l.transactionid::text::int8 INTO own FROM pg_locks l
+            WHERE l.locktype = 'transactionid' AND l.pid = pg_backend_pid() AND l.mode = 'ExclusiveLock'
+            ORDER BY age(l.transactionid) LIMIT 1;
+        END IF;
         PERFORM pg_logical_emit_message(true, 'headrace.ddl.' || t.relation, convert_to(json_build_object('version', 1,
-            'tag', tg_tag, 'rewrite', 0, 'plain', false, 'dropped', true)::text, 'UTF8'))
+            'xid', own, 'tag', tg_tag, 'rewrite', 0, 'plain', false, 'dropped', true)::text, 'UTF8'))
         FROM unnest(dropped) AS t(relation);
         -- What other tables lost, ddl_command_end tells: a setting that ends with the transaction keeps it until then.
         PERFORM set_config('headrace.pending', (
