@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ..errors import ProtocolError
 from ..events import Relation, Truncate
 from ..schema import ReplicatedTableSchema
-from .existing_rows import existing_value
+from .existing_rows import existing_values
 from .fold import fold_key
 
 __all__ = ["ReadChanges", "ReadStep", "changed"]
@@ -75,11 +75,9 @@ def _altered(rows: pa.Table, relation: Relation) -> pa.Table:
     names = {column.attnum: column.name for column in relation.old.columns}
     columns = {}
     for column in relation.new.columns:
-        existing = existing_value(column)
-        if column.attnum in names:
-            columns[column.name] = rows.column(names[column.attnum]).cast(existing.type)
-        else:
-            columns[column.name] = pa.repeat(existing, len(rows))
+        existing = existing_values(column, len(rows))
+        known = names.get(column.attnum)
+        columns[column.name] = existing if known is None else rows.column(known).cast(existing.type)
     return pa.table(columns)
 
 

@@ -74,6 +74,15 @@ class SchemaChangeSuite:
         site.assert_rows(_COUNTED, [*expected, {"id": 3, "name": "c", "note": "n", **nothing}])
 
     @needs("follows")
+    def test_columns_are_added_to_an_empty_table(self, site: Site) -> None:
+        site.copy(ORDERS, [])
+        site.alter(Lsn(100), ORDERS, _COUNTED)
+        site.assert_rows(_COUNTED, [])
+        row = {**_ROWS[0], **_SHOWN}
+        site.changes(Lsn(300), Inserted(_COUNTED, {**row, "at": None}))
+        site.assert_rows(_COUNTED, [{**row, "at": None}])
+
+    @needs("follows")
     def test_a_column_is_dropped(self, site: Site) -> None:
         _alter(site, _DROPPED, [{"id": 1, "note": "n1"}, {"id": 2, "note": None}])
         site.changes(Lsn(300), Updated(_DROPPED, {"id": 2, "note": "now"}))
