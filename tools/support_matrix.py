@@ -21,7 +21,6 @@ _ROOT = Path(__file__).parents[1]
 PAGE = _ROOT / "docs" / "reference" / "destinations.md"
 
 _WITHOUT_TABLES = {
-    "stdout": "one line of JSON per copied row and per event, for pipes, log shippers and a look at what happens",
     "null": "counts; it decodes everything and throws it away, for benchmarks and dry runs",
 }
 """Destinations that nothing can be read back from, and what they are for."""

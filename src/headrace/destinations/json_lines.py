@@ -10,8 +10,10 @@ from decimal import Decimal
 from typing import Any
 
 from ..events import UNCHANGED, Begin, Commit, Delete, Event, Insert, Relation, Row, Truncate, TruncateOptions, Update
+from ..schema import Column, ReplicatedTableSchema
+from .existing_rows import existing_value
 
-__all__ = ["event_object", "json_line", "json_value"]
+__all__ = ["copy_object", "event_object", "json_line", "json_value"]
 
 _Object = dict[str, Any]
 
@@ -19,6 +21,11 @@ _Object = dict[str, Any]
 def json_line(thing: _Object) -> str:
     """An object as a line, with its end."""
     return json.dumps(thing, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def copy_object(schema: ReplicatedTableSchema, part: int) -> _Object:
+    """What stands before the rows of a part of a copy."""
+    return {"kind": "copy", "table": str(schema.table.name), "part": part, **_shape(schema)}
 
 
 def event_object(event: Event) -> _Object:
@@ -57,15 +64,29 @@ def _row(row: Row) -> _Object:
 
 
 def _relation(event: Relation) -> _Object:
+    renamed = event.old is not None and event.old.table.name != event.new.table.name
     return {
         "kind": "relation",
         "table": str(event.new.table.name),
-        "columns": [{"name": column.name, "type": column.type.name} for column in event.new.columns],
-        "identity": [column.name for column in event.new.identity],
+        **({"was": str(event.old.table.name)} if event.old is not None and renamed else {}),
+        **_shape(event.new),
         "first": event.old is None,
         "commit_lsn": str(event.commit_lsn),
         "start_lsn": str(event.start_lsn),
     }
+
+
+def _shape(schema: ReplicatedTableSchema) -> _Object:
+    """A column is the same as long as its `attnum` is; rows from before it show its `missing`."""
+    columns = []
+    for column in schema.columns:
+        described: _Object = {"name": column.name, "type": column.type.name, "attnum": column.attnum}
+        columns.append(described if column.missing is None else {**described, "missing": _missing(column)})
+    return {"columns": columns, "identity": [column.name for column in schema.identity]}
+
+
+def _missing(column: Column) -> Any:
+    return json_value(existing_value(column).as_py(maps_as_pydicts="strict"))
 
 
 def json_value(value: object) -> Any:

@@ -16,7 +16,7 @@ from ..schema_change import SchemaChange, schema_change
 from ..type_change import type_text
 from .json_lines import json_value
 
-__all__ = ["pretty_drop", "pretty_event", "pretty_row", "pretty_value"]
+__all__ = ["pretty_copy", "pretty_drop", "pretty_event", "pretty_row", "pretty_value"]
 
 _SHOWN = 60
 """Characters of a value that are shown: a line should stay one that can be taken in."""
@@ -27,6 +27,7 @@ _STYLES = {
     "DELETE": "bold red",
     "TRUNCATE": "bold magenta",
     "ALTER": "bold cyan",
+    "COPY": "cyan",
     "ROW": "green",
     "DROP": "magenta",
 }
@@ -45,6 +46,11 @@ def pretty_event(event: Event) -> Text:
     if isinstance(event, Relation):
         return _headed("ALTER", [event.new.table.name], _alterations(event))
     return _headed(type(event).__name__.upper(), [event.schema.table.name], _change(event))
+
+
+def pretty_copy(schema: ReplicatedTableSchema) -> Text:
+    """Rows of the table follow, with these columns."""
+    return _headed("COPY", [schema.table.name], [Text(_printable(_described(schema)))])
 
 
 def pretty_row(schema: ReplicatedTableSchema, row: Row) -> Text:
@@ -150,8 +156,7 @@ def _truncate(event: Truncate) -> Text:
 
 def _alterations(event: Relation) -> Iterator[Text]:
     if event.old is None:
-        columns = ", ".join(f"{column.name} {type_text(column)}" for column in event.new.columns)
-        yield Text(f"is new: {_printable(columns)}")
+        yield Text(f"is new: {_printable(_described(event.new))}")
         return
     change = schema_change(event.old, event.new)
     if change.table_renamed:
@@ -160,6 +165,10 @@ def _alterations(event: Relation) -> Iterator[Text]:
     if change.key_changed:
         names = ", ".join(column.name for column in event.new.identity)
         yield Text(f"replica identity ({_printable(names)})")
+
+
+def _described(schema: ReplicatedTableSchema) -> str:
+    return ", ".join(f"{column.name} {type_text(column)}" for column in schema.columns)
 
 
 def _columns(change: SchemaChange) -> Iterator[Text]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TextIO
 
@@ -14,11 +14,12 @@ from rich.text import Text
 from ..errors import ConfigError, DestinationError, RetryPolicy
 from ..events import Event, Relation
 from ..lsn import Lsn
+from ..pgtypes.python_values import python_rows
 from ..schema import ReplicatedTableSchema
 from .batch import EventBatch
 from .contract import DestinationContext, Durability
-from .json_lines import event_object, json_line, json_value
-from .pretty import pretty_drop, pretty_event, pretty_row
+from .json_lines import copy_object, event_object, json_line, json_value
+from .pretty import pretty_copy, pretty_drop, pretty_event, pretty_row
 from .rows import Rows
 
 __all__ = ["EventLines", "StdoutDestination", "event_object", "json_value"]
@@ -48,6 +49,9 @@ class EventLines:
             lambda row: pretty_row(schema, row),
             lambda row: {"kind": "row", "table": table, "row": json_value(row)},
         )
+
+    def copy(self, schema: ReplicatedTableSchema, part: int) -> None:
+        self._write([schema], pretty_copy, lambda schema: copy_object(schema, part))
 
     def drop(self, schema: ReplicatedTableSchema) -> None:
         self._write([schema], pretty_drop, lambda schema: {"kind": "drop", "table": str(schema.table.name)})
@@ -88,7 +92,8 @@ class StdoutDestination:
     """Writes to standard output, or to another stream of text.
 
     It keeps no record of what it wrote: after a crash the lines of the last batch may come again, with the same
-    `commit_lsn` and `tx_ordinal`. A transaction is whole when its `commit` line is there.
+    `commit_lsn` and `tx_ordinal`, and a part of a copy under the same number. A transaction is whole when its `commit`
+    line is there.
     """
 
     name = "stdout"
@@ -118,16 +123,18 @@ class StdoutDestination:
         self.drop_table_for_copy(schema)
 
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
+        with self._lock:
+            self._lines.copy(schema, part)
+            self._lines.flush()
         for batch in rows.batches():
             with self._lock:
-                self._lines.rows(schema, _plain(batch))
+                self._lines.rows(schema, python_rows(batch))
                 self._lines.flush()
         return Durability.DURABLE
 
     def follows(self, relation: Relation) -> bool:
-        """Whoever reads the events goes on with the new columns."""
-        del relation
-        return True
+        """Whoever reads the lines goes on with the new columns, and must be told what existing rows have become."""
+        return not relation.rewritten
 
     def write_events(self, batch: EventBatch) -> Durability:
         with self._lock:
@@ -140,7 +147,3 @@ class StdoutDestination:
 
     def shutdown(self) -> None:
         pass
-
-
-def _plain(batch: Any) -> Iterator[dict[str, Any]]:
-    yield from batch.to_pylist(maps_as_pydicts="strict")

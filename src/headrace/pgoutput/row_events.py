@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..events import UNCHANGED, Delete, Insert, OldRowKind, Relation, Row, Truncate, TruncateOptions, Update
 from ..lsn import Lsn
+from ..pgtypes.python_values import python_rows
 from ..schema import ReplicatedTableSchema
 from .columnar import TruncateStep
 from .timestamps import datetime_from_unix
@@ -31,7 +32,7 @@ def row_events(
     """
     names = [column.name for column in schema.columns]
     identity = {column.name for column in schema.identity}
-    found: list[dict[str, Any]] = changes.to_pylist(maps_as_pydicts="strict")
+    found = python_rows(changes)
     if rejected is not None and rejected.num_rows:
         _restore(found, rejected)
     return [_event(schema, change, names, identity) for change in found]

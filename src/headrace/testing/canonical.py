@@ -12,6 +12,8 @@ from typing import Any, Union
 
 import pyarrow as pa
 
+from ..pgtypes.python_values import with_short_floats
+
 __all__ = ["Canonical", "canonical", "canonical_column", "canonical_text", "canonical_texts", "object_text"]
 
 # A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
@@ -49,12 +51,7 @@ def canonical_text(value: Canonical) -> str:
 
 def canonical_column(column: pa.Array) -> list[Canonical]:
     """The values of a column. One of single precision is the shortest text that Postgres reads as it."""
-    kind = column.type
-    widened = _widened(kind)
-    if widened != kind:
-        # By way of text: 0.1 stays 0.1 and does not become 0.10000000149011612.
-        column = column.cast(_widened(kind, pa.string())).cast(widened)
-    return [canonical(value) for value in column.to_pylist(maps_as_pydicts="strict")]
+    return [canonical(value) for value in with_short_floats(column).to_pylist(maps_as_pydicts="strict")]
 
 
 def canonical_texts(columns: Sequence[pa.Array]) -> Iterator[tuple[str, ...]]:
@@ -87,9 +84,3 @@ def _texts(column: pa.Array) -> list[str]:
 @lru_cache(1_000)
 def _quoted(name: str) -> str:
     return encode_basestring(name)
-
-
-def _widened(kind: pa.DataType, single: pa.DataType | None = None) -> pa.DataType:
-    if pa.types.is_float32(kind):
-        return single or pa.float64()
-    return pa.list_(_widened(kind.value_type, single)) if pa.types.is_list(kind) else kind

@@ -136,8 +136,10 @@ def test_an_altered_table_and_a_new_one_are_told_of(connection: Connection, conn
         _, relation, insert, _ = tail.events(4)
         assert (relation["kind"], relation["first"]) == ("relation", False)
         assert relation["columns"][1:] == [
-            {"name": "thing", "type": "text"}, {"name": "price", "type": "numeric"}, {"name": "how", "type": "mood"},
-        ]  # fmt: skip
+            {"name": "thing", "type": "text", "attnum": 2},
+            {"name": "price", "type": "numeric", "attnum": 3},
+            {"name": "how", "type": "mood", "attnum": 4, "missing": "ok"},
+        ]
         assert insert["row"] == {"id": 1, "thing": "tea", "price": "1.00", "how": "sad"}
         connection.execute("CREATE TABLE fresh (id int PRIMARY KEY); INSERT INTO fresh VALUES (7)")
         _, relation, insert, _ = tail.events(4)

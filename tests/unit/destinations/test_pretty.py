@@ -95,6 +95,7 @@ def test_rows_of_a_copy() -> None:
     # Not a terminal: no colours; and what looks like markup is what it is.
     assert stream.getvalue().splitlines() == [
         "  DROP     public.orders",
+        "  COPY     public.orders  id bigint, name text, note text",
         "  ROW      public.orders  id=1  name='[bold]a'  note=NULL",
     ]
     assert pretty_drop(ORDERS).plain == stream.getvalue().splitlines()[0]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,8 @@ from headrace.destinations.stdout import StdoutDestination, json_value
 from headrace.errors import ConfigError, DestinationError, RetryPolicy
 from headrace.events import UNCHANGED, Truncate, TruncateOptions
 from headrace.lsn import Lsn
-from headrace.testing.example_tables import ORDERS, SAMPLES, VISITS
+from headrace.schema import TableName
+from headrace.testing.example_tables import ORDERS, SAMPLES, VISITS, altered_table, example_column
 from headrace.testing.local_rows import (
     Altered,
     Deleted,
@@ -27,6 +29,11 @@ from headrace.testing.local_rows import (
 
 PLACE = {"commit_lsn": "1/64", "start_lsn": "1/64", "xid": 100, "commit_time": "2026-01-02T03:04:05.678901+00:00"}
 LSN = Lsn(0x1_0000_0064)
+ORDERS_COLUMNS = [
+    {"name": "id", "type": "int8", "attnum": 1},
+    {"name": "name", "type": "text", "attnum": 2},
+    {"name": "note", "type": "text", "attnum": 3},
+]
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -48,7 +55,7 @@ def test_events_are_lines_in_commit_order() -> None:
     assert begin == {"kind": "begin", "commit_lsn": "1/64", "xid": 100, "commit_time": PLACE["commit_time"]}
     assert relation == {
         "kind": "relation", "table": "public.orders", "first": True, "identity": ["id"],
-        "columns": [{"name": "id", "type": "int8"}, {"name": "name", "type": "text"}, {"name": "note", "type": "text"}],
+        "columns": ORDERS_COLUMNS,
         "commit_lsn": "1/64", "start_lsn": "1/64",
     }  # fmt: skip
     orders = {"table": "public.orders", **PLACE}
@@ -61,6 +68,24 @@ def test_events_are_lines_in_commit_order() -> None:
         {"kind": "truncate", **PLACE, "tables": ["public.orders", "public.visits"], "options": [], "tx_ordinal": 4},
     ]  # fmt: skip
     assert commit == {**begin, "kind": "commit", "end_lsn": "1/65"}
+
+
+def test_an_altered_table_is_told_with_what_existing_rows_show() -> None:
+    stream = io.StringIO()
+    key, name, _ = ORDERS.table.columns
+    added = example_column("price", 9, "numeric(10,2)", missing="1.50")
+    new = altered_table(ORDERS, key, replace(name, name="title"), added)
+    new = replace(new, table=replace(new.table, name=TableName("sales", "orders")))
+    StdoutDestination(stream).write_events(batch_of(transaction(LSN, Altered(ORDERS, new)), end=Lsn(LSN + 1)))
+    assert lines(stream)[1] == {
+        "kind": "relation", "table": "sales.orders", "was": "public.orders", "first": False, "identity": ["id"],
+        "columns": [
+            ORDERS_COLUMNS[0],
+            {**ORDERS_COLUMNS[1], "name": "title"},
+            {"name": "price", "type": "numeric", "attnum": 9, "missing": "1.50"},
+        ],
+        "commit_lsn": "1/64", "start_lsn": "1/64",
+    }  # fmt: skip
 
 
 def test_options_of_a_truncate_are_named() -> None:
@@ -76,9 +101,11 @@ def test_copied_rows_are_lines() -> None:
     destination = StdoutDestination(stream)
     row = {column.name: None for column in SAMPLES.columns} | {"id": 1, "amount": Decimal("1.50"), "data": b"\x0a"}
     destination.drop_table_for_copy(SAMPLES)
-    destination.write_table_rows(SAMPLES, local_rows(SAMPLES, [row]), 0)
+    destination.write_table_rows(SAMPLES, local_rows(SAMPLES, [row]), 3)
+    columns = [{"name": c.name, "type": c.type.name, "attnum": c.attnum} for c in SAMPLES.columns]
     assert lines(stream) == [
         {"kind": "drop", "table": "public.samples"},
+        {"kind": "copy", "table": "public.samples", "part": 3, "columns": columns, "identity": ["id"]},
         {"kind": "row", "table": "public.samples", "row": row | {"amount": "1.50", "data": "\\x0a"}},
     ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from ...config.transforms import TransformsConfig
 from ...errors import ConfigError, DestinationRejected, HeadraceError
 from ...events import UNCHANGED, Delete, Insert, OldRowKind, Row, Update
+from ...pgtypes.python_values import python_rows
 from ...schema import ReplicatedTableSchema, TableName
 from ..contract import DestinationContext
 from ..rows import Rows
@@ -130,7 +131,7 @@ class _HookTransform:
     def _made(self, rows: Sequence[Row]) -> Sequence[dict[str, Any]]:
         table = arrow_rows(row_schema(self.table.source), rows)
         result = transform_rows(self.hook, self.table, _frame(self.spark, table)).toArrow()
-        return cast("Sequence[dict[str, Any]]", result.cast(self.table.fields).to_pylist(maps_as_pydicts="strict"))
+        return python_rows(result.cast(self.table.fields))
 
     def _event(self, event: RowEvent, made: Mapping[int, dict[str, Any]]) -> RowEvent:
         target = self.table.target
