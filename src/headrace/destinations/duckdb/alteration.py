@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 from ..change_log import BEFORE
-from .columns import WantedColumn, quoted, widens
+from .columns import WantedColumn, is_nested, quoted, widens
 from .record import RecordedColumn
 
 __all__ = ["Alteration", "CannotAlter", "altered_log", "altered_table"]
@@ -25,10 +25,15 @@ class CannotAlter(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """Statements, after `ALTER TABLE name`, and the columns that they leave."""
+    """Statements, after `ALTER TABLE name`, and the columns that they leave.
+
+    `filled`: what is to be set, after `UPDATE name SET`, once they have run: of lists and the like DuckDB writes a
+    default into the rows there are, and does not commit if the table is altered further.
+    """
 
     statements: tuple[str, ...]
     columns: tuple[RecordedColumn, ...]
+    filled: tuple[str, ...] = ()
 
 
 def altered_table(
@@ -60,13 +65,18 @@ def altered_table(
         for column in wanted
         if column.attnum in found and found[column.attnum].type != column.type
     ]
+    filled = []
     for column in wanted:
         if column.attnum not in found:
-            statements += _added(quoted(column.name), column.type, default(column))
+            name, value = quoted(column.name), default(column)
+            if value is not None and is_nested(column.type):
+                filled.append(f"{name} = {value}")
+                value = None
+            statements += _added(name, column.type, value)
     statements += [f"DROP COLUMN {quoted(_left(column, taken))}" for column in leaving]
     columns = [RecordedColumn(column.attnum, column.name, column.type) for column in wanted]
     aside = [replace(found[a], name=names[a], live=False) for a in names if a not in final]
-    return Alteration(tuple(statements), (*columns, *aside))
+    return Alteration(tuple(statements), (*columns, *aside), tuple(filled))
 
 
 def altered_log(there: Sequence[RecordedColumn], wanted: Sequence[WantedColumn]) -> Alteration:

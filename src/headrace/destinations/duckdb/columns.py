@@ -11,7 +11,17 @@ import pyarrow as pa
 from ...pgtypes.registry import conversion_for
 from ...schema import Column, ReplicatedTableSchema, quote_identifier
 
-__all__ = ["WantedColumn", "column_names", "definitions", "listed", "quoted", "sql_type", "wanted_columns", "widens"]
+__all__ = [
+    "WantedColumn",
+    "column_names",
+    "definitions",
+    "is_nested",
+    "listed",
+    "quoted",
+    "sql_type",
+    "wanted_columns",
+    "widens",
+]
 
 _PLAIN = {
     pa.bool_(): "BOOLEAN",
@@ -90,6 +100,11 @@ def widens(old: str, new: str) -> bool:
     if before is not None and after is not None:
         return before[2] == after[2] and int(before[1]) <= int(after[1])
     return (old, new) in _WIDENINGS
+
+
+def is_nested(kind: str) -> bool:
+    """Whether the type is a list, a map or a struct."""
+    return kind.endswith("[]") or kind.startswith(("MAP(", "STRUCT("))
 
 
 def quoted(*parts: str) -> str:

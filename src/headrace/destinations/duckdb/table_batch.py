@@ -157,6 +157,8 @@ class TableWriter:
             raise DestinationRejected(msg, detail=str(error), hint=hint) from None
         for statement in altered.statements:
             self.session.run(f"ALTER TABLE {self.table} {statement}")
+        if altered.filled:
+            self.session.run(f"UPDATE {self.table} SET {', '.join(altered.filled)}")
         record = replace(self.record, columns=altered.columns, source=str(source.table.name))
         aside = record.mode is not TableMode.CHANGELOG and not all(column.live for column in altered.columns)
         return record, existing, aside

@@ -42,6 +42,8 @@ def run(connection: duckdb.DuckDBPyConnection, altered: Alteration) -> dict[str,
     connection.execute("BEGIN")
     for statement in altered.statements:
         connection.execute(f"ALTER TABLE t {statement}")
+    if altered.filled:
+        connection.execute(f"UPDATE t SET {', '.join(altered.filled)}")
     connection.execute("COMMIT")
     cursor = connection.execute("FROM t")
     names = [column[0] for column in cursor.description or ()]
@@ -72,6 +74,15 @@ def test_a_table_comes_to_look_like_its_source(
     assert altered.columns == tuple(RecordedColumn(*column) for column in columns)
     # Done again, it has nothing to do.
     assert altered_table(altered.columns, wanted(*columns), lambda _: None).statements == ()
+
+
+def test_nested_columns_come_with_values_while_others_go(connection: duckdb.DuckDBPyConnection) -> None:
+    made(connection, THERE, log=False)
+    values = {"a": "[1, NULL]", "m": "MAP {'k': 2}", "s": "{'x': 3}", "n": "4"}
+    kinds = {"a": "INTEGER[]", "m": "MAP(VARCHAR, INTEGER)", "s": "STRUCT(x INTEGER)", "n": "INTEGER"}
+    columns = [(1, "id", "BIGINT"), *((attnum, name, kinds[name]) for attnum, name in enumerate(kinds, 4))]
+    altered = altered_table(THERE, wanted(*columns), lambda column: values[column.name])
+    assert run(connection, altered) == {"id": 1, "a": [1, None], "m": {"k": 2}, "s": {"x": 3}, "n": 4}
 
 
 def test_columns_that_rows_are_found_by_stay_aside(connection: duckdb.DuckDBPyConnection) -> None:
