@@ -26,6 +26,7 @@ from headrace.stores import MemoryStore
 from headrace.table_state import State
 from headrace.testing.durable_destination import DurableDestination
 from pipelining import piped, pipeline_config, wait_equal
+from reaching import once_at
 
 Connection = psycopg.Connection[Any]
 
@@ -132,15 +133,9 @@ def test_tables_copied_under_fire_equal_the_source(
     assert bool(judged["halves"]) is by_key
 
 
-def between_ranges(connection: Connection, statements: str, reached: Counter[str]) -> None:
+def between_ranges(connection: Connection, statements: str) -> contextlib.AbstractContextManager[Counter[str]]:
     """Run statements after the first ranges of the first copy by key are durable."""
-
-    def hook(point: str, table: str | None) -> None:
-        reached[point] += 1
-        if point == "copy.after_range" and reached[point] == 1:
-            connection.execute(statements)
-
-    set_hook(hook)
+    return once_at("copy.after_range", lambda: connection.execute(statements))
 
 
 OVERTAKEN = {
@@ -159,9 +154,10 @@ def test_ranges_that_were_overtaken_are_copied_again_under_one_snapshot(
     connection.execute("INSERT INTO docs SELECT n, 0, repeat(md5(n::text), 80) FROM generate_series(1, 1000) n")
     connection.execute("ANALYZE; CREATE PUBLICATION pub FOR TABLE docs")
     store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
-    reached: Counter[str] = Counter()
-    between_ranges(connection, statements, reached)
-    with piped(pipeline_config(conninfo, tmp_path, **BY_KEY), store, destination, spark) as running:
+    with (
+        between_ranges(connection, statements) as reached,
+        piped(pipeline_config(conninfo, tmp_path, **BY_KEY), store, destination, spark) as running,
+    ):
         running.until_ready()
         wait_equal(running, connection, destination, "public.docs")
         connection.execute("UPDATE docs SET n = n + 1")
@@ -184,11 +180,12 @@ def test_a_key_change_between_ranges_is_applied_by_halves(
     connection.execute("INSERT INTO items SELECT n, 'n' FROM generate_series(1, 1500) n")
     connection.execute("ANALYZE; CREATE PUBLICATION pub FOR TABLE items")
     store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
-    reached: Counter[str] = Counter()
     # To a range that was copied before, and from one: the one row is in no range, the other in two.
     statements = "UPDATE items SET id = -5 WHERE id = 1400; UPDATE items SET id = 2000 WHERE id = 7"
-    between_ranges(connection, statements, reached)
-    with piped(pipeline_config(conninfo, tmp_path, **BY_KEY), store, destination, spark) as running:
+    with (
+        between_ranges(connection, statements) as reached,
+        piped(pipeline_config(conninfo, tmp_path, **BY_KEY), store, destination, spark) as running,
+    ):
         running.until_ready()
         wait_equal(running, connection, destination, "public.items")
     copied = [row["id"] for row in destination.copied("public.items")]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 from pydantic import Field
 
+from .form import SPARK_NAME
 from .json_as import JsonAs
 from .section import Section
 from .table_destination import TableDestinationConfig
@@ -54,9 +56,8 @@ class DeltaConfig(TableDestinationConfig):
         description="Where the tables are, each in the directory namespace/table: a directory, or a URI such as "
         "s3a://bucket/path that the Spark session can reach.",
     )
-    catalog: str | None = Field(
+    catalog: Annotated[str | None, SPARK_NAME] = Field(
         default=None,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="A catalog of the Spark session in which each table is registered too, as namespace.table: "
         "spark_catalog, for one. Default none: tables are known by their paths.",
     )

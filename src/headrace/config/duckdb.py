@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, SecretStr, model_validator
 
+from .form import Form
 from .section import Section
 from .table_destination import TableDestinationConfig
 
@@ -28,13 +30,14 @@ MOTHERDUCK = "md:"
 _PASSWORD = re.compile(r"password|://[^/@]*:[^/@]*@", re.IGNORECASE)
 """In a connection string, or in a URI."""
 
+_MEMORY = Form(r"^\d+(\.\d+)? ?([kKMGT]i?B)$", "must be a number with a unit, such as 512MB or 4GiB")
+
 
 class DuckDBEngineConfig(Section):
     """What DuckDB may use of the driver's machine."""
 
-    memory_limit: str = Field(
+    memory_limit: Annotated[str, _MEMORY] = Field(
         default="2GB",
-        pattern=r"^\d+(\.\d+)? ?([kKMGT]i?B)$",
         description="Memory that DuckDB takes at most, as 512MB or 4GiB; what needs more goes to disk. Default 2GB: "
         "Spark runs on the same machine.",
     )

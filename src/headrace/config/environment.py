@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, get_origin
 
 from pydantic import BaseModel, SecretStr
 
-from .known import MAPS, alternatives, nearest, section_of, takes_any_name
+from .known import MAPS, alternatives, nearest, section_of, takes_any_name, values_of
 from .layer import Layer, Problem, SettingPath, origins_of
 
 __all__ = ["PREFIX", "read_environment"]
@@ -102,16 +102,15 @@ class _Known:
 
 def _inside(annotation: Any, path: SettingPath, depth: int, beside: Mapping[SettingPath, type[BaseModel]]) -> Any:
     """The type of what a path leads to inside a map; the map's own name ends at `depth`."""
-    for member in alternatives(annotation):
-        if get_origin(member) in MAPS:
-            value = get_args(member)[1]
-            section = section_of(value)
-            if section is None:
-                return str
-            at = path[: depth + 1]
-            return value if at == path else _Known(section, at, beside).annotation(path)
-    msg = f"unknown setting; {'.'.join(path[:depth])} has no settings inside"
-    raise _Unreadable(msg)
+    value = values_of(annotation)
+    if value is None:
+        msg = f"unknown setting; {'.'.join(path[:depth])} has no settings inside"
+        raise _Unreadable(msg)
+    section = section_of(value)
+    if section is None:
+        return str
+    at = path[: depth + 1]
+    return value if at == path else _Known(section, at, beside).annotation(path)
 
 
 def _parsed(annotation: Any, text: str) -> Any:

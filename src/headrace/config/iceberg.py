@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, SecretStr, model_validator
 
+from .form import SPARK_NAME
 from .json_as import JsonAs
 from .section import Section
 from .table_destination import DestinationTableConfig, SourceTable, TableDestinationConfig
@@ -38,9 +40,8 @@ class CatalogConfig(Section):
         description="A SQLite file, shared by Spark, pyiceberg and others; a REST catalog; AWS Glue; a Hive metastore. "
         "Default sqlite: nothing to set up, for one machine.",
     )
-    name: str = Field(
+    name: Annotated[str, SPARK_NAME] = Field(
         default="headrace",
-        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="The catalog's name in Spark. Default headrace.",
     )
     uri: str | None = Field(

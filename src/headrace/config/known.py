@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from .layer import SettingPath
 
-__all__ = ["MAPS", "alternatives", "nearest", "section_of", "takes_any_name"]
+__all__ = ["MAPS", "alternatives", "nearest", "section_of", "takes_any_name", "values_of"]
 
 MAPS = frozenset({dict, Mapping})
 """What a setting that is a map of names to values is declared as."""
@@ -30,6 +30,11 @@ def section_of(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
+def values_of(annotation: Any) -> Any:
+    """The type of the values of a setting that is a map; None for any other."""
+    return next((get_args(member)[1] for member in alternatives(annotation) if get_origin(member) in MAPS), None)
+
+
 def takes_any_name(model: type[BaseModel]) -> bool:
     """Whether names beside the model's own are for someone else to check."""
     return model.model_config.get("extra") == "allow"
@@ -44,19 +49,23 @@ def nearest(root: type[BaseModel], path: SettingPath, above: SettingPath = ()) -
     name = path[-1].lower()
     for close in get_close_matches(name, here, n=1):
         return f"; did you mean {'.'.join((*above, *path[:-1], close))}?"
-    for known in _settings(root):
+    for known in (*_settings(model, path[:-1]), *_settings(root)):
         if known[-1] == name:
             return f"; did you mean {'.'.join((*above, *known))}?"
     return f"; known here: {', '.join(sorted(here))}"
 
 
 def _section_at(root: type[BaseModel], path: SettingPath) -> type[BaseModel] | None:
-    model: type[BaseModel] | None = root
+    at: Any = root
     for name in path:
-        if model is None or name not in model.model_fields:
-            return None
-        model = section_of(model.model_fields[name].annotation)
-    return model
+        section = section_of(at)
+        if section is None:
+            # Inside a map any name leads on: a table's, a column's.
+            at = values_of(at)
+        else:
+            field = section.model_fields.get(name)
+            at = None if field is None else field.annotation
+    return section_of(at)
 
 
 def _settings(model: type[BaseModel], above: SettingPath = ()) -> Iterator[SettingPath]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import StringConstraints
+from .form import Form
 
 __all__ = ["DEFAULT", "NAME_PATTERN", "UNNAMED", "DestinationName"]
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]{0,30}$"
 
-DestinationName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+DestinationName = Annotated[str, Form(NAME_PATTERN, "must be named by a letter and up to 30 more of a-z, 0-9 and _")]
 """What a destination is called in `destinations`."""
 
 UNNAMED = ""

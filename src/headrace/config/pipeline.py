@@ -15,7 +15,7 @@ from .batch import BatchConfig, MemoryBackpressureConfig
 from .connection import PgConnectionConfig
 from .destination import DestinationConfig
 from .lane import UNNAMED, DestinationName
-from .receiver import ReceiverConfig, ReceiverSection
+from .receiver import ReceiverConfig, ReceiverSection, SlotName
 from .schema_changes import SchemaChangesConfig
 from .section import Section
 from .source import SourceSection
@@ -109,9 +109,8 @@ class PipelineConfig(Section):
     )
     publication_name: str = Field(min_length=1, max_length=63, description="The publication to read.")
     pg_connection: PgConnectionConfig = Field(description="The source database and how to log in to it.")
-    slot_name: str = Field(
+    slot_name: SlotName = Field(
         default_factory=_slot_name,
-        pattern=r"^[a-z0-9_]{1,63}$",
         description="The logical replication slot, created when it is missing. Default: from the id. Name one to take "
         "over a slot that exists.",
     )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from .connection import PgConnectionConfig
+from .form import Form
 from .section import Section
 from .spool import SpoolConfig
 from .telemetry import LogConfig
 
-__all__ = ["ReceiverConfig", "ReceiverSection", "StreamConfig"]
+__all__ = ["ReceiverConfig", "ReceiverSection", "SlotName", "StreamConfig"]
+
+SlotName = Annotated[str, Form(r"^[a-z0-9_]{1,63}$", "must be 1 to 63 of a-z, 0-9 and _")]
+"""What Postgres takes for the name of a slot."""
 
 
 class ReceiverSection(Section):
@@ -46,8 +52,7 @@ class StreamConfig(ReceiverSection):
 
     pg_connection: PgConnectionConfig = Field(description="The source database and how to log in to it.")
     publication_name: str = Field(min_length=1, max_length=63, description="The publication to read.")
-    slot_name: str = Field(
-        pattern=r"^[a-z0-9_]{1,63}$",
+    slot_name: SlotName = Field(
         description="The logical replication slot, made beforehand with the pgoutput plugin. One receiver reads it.",
     )
     pipeline_id: int = Field(default=0, ge=0, description="Part of application_name, to tell connections apart.")

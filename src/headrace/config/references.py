@@ -32,6 +32,8 @@ def named_function(reference: str, what: str) -> Callable[..., Any]:
 
 def _named(reference: str, what: str, form: str) -> Any:
     module, _, name = reference.partition(":")
+    if not (module and name) or module.startswith("."):
+        raise ConfigError(f"{what} must be given as module:{form}", hint=_HINT.format(form))
     try:
         return getattr(import_module(module), name, None)
     except ImportError as error:

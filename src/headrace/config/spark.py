@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from .form import Form
 
 __all__ = ["SparkConfig"]
 
@@ -19,6 +22,7 @@ _OWN_FIELDS = {
     "spark.task.maxFailures": "task_max_failures",
 }
 _PINNED = frozenset({"spark.sql.session.timeZone"})
+_MEMORY = Form(r"^[1-9][0-9]*[kmgt]$", "must be a whole number with unit k, m, g or t, such as 2g")
 
 
 class SparkConfig(BaseModel):
@@ -42,9 +46,8 @@ class SparkConfig(BaseModel):
         description="Jars to load, as Maven coordinates group:artifact:version. Default none: each destination adds "
         "what it needs.",
     )
-    driver_memory: str = Field(
+    driver_memory: Annotated[str, _MEMORY] = Field(
         default="2g",
-        pattern=r"^[1-9][0-9]*[kmgt]$",
         description="Upper bound of the JVM's heap in the driver, a number with unit k, m, g or t. Default 2g: with a "
         "local master the merges of all tables run in it; rows that are only added never enter it.",
     )

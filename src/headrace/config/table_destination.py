@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
+from .form import Form
 from .section import Section
 from .table_mode import TableMode
 
 __all__ = ["DestinationTableConfig", "OnTableRename", "SourceTable", "TableDestinationConfig"]
 
-SourceTable = Annotated[str, StringConstraints(pattern=r"^[^.]+\..+$")]
+SourceTable = Annotated[str, Form(r"^[^.]+\..+$", "must be named as schema.table")]
 """A table's name at the source, as schema.table."""
 
 
@@ -27,9 +28,8 @@ class OnTableRename(str, Enum):
 class DestinationTableConfig(Section):
     """What one table does differently."""
 
-    name: str | None = Field(
+    name: Annotated[str | None, Form(r"^[^.]+(\.[^.]+)+$", "must be given as namespace.table")] = Field(
         default=None,
-        pattern=r"^[^.]+(\.[^.]+)+$",
         description="The table's name at the destination, as namespace.table. Default none: by the patterns.",
     )
     mode: TableMode | None = Field(

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, model_validator
 
+from .form import Form
 from .references import named_function
 from .section import Section
 from .table_destination import SourceTable
 
 __all__ = ["ColumnTransformsConfig", "MaskConfig", "MaskKind", "TableTransformsConfig", "TransformsConfig"]
+
+_REFERENCE = Form(
+    r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", "must name a function as module:function, such as my_transforms:clean"
+)
 
 
 class MaskKind(str, Enum):
@@ -74,9 +79,8 @@ class TableTransformsConfig(Section):
         "DuckDB has it: `region = 'EU' AND total > 0`. Default none: all.",
     )
 
-    transform: str | None = Field(
+    transform: Annotated[str | None, _REFERENCE] = Field(
         default=None,
-        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
         description="A Python function that changes columns, row by row, as `module:function`. It is called with a "
         "Spark DataFrame of what the other settings leave, and the table's name, and returns the DataFrame to write. "
         "Default none.",

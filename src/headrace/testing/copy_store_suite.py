@@ -7,9 +7,7 @@ with the fixture that `store_suite` asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import pytest
@@ -18,7 +16,8 @@ from ..errors import StoreError
 from ..lsn import Lsn
 from ..stores.contract import PipelineStore
 from ..stores.records import CopyBounds, CopyRecord, CopyStart
-from .store_suite import LAST_LSN, A, B, OpenStore, fill
+from .opened_stores import OpenedStores, OpenStore
+from .store_suite import LAST_LSN, A, B, fill
 
 __all__ = ["CopyStoreSuite", "example_copy"]
 
@@ -38,18 +37,8 @@ def finished(position: int, rows: int = 5) -> CopyRecord:
     return CopyRecord(position, BOUNDS[position], f"{1 << 40}:{(1 << 40) + 9}:{1 << 40},{(1 << 40) + 2}", rows)
 
 
-class CopyStoreSuite:
+class CopyStoreSuite(OpenedStores):
     """Subclass it with an `open_store` fixture; every test starts with an empty place."""
-
-    @pytest.fixture
-    def opened(self, open_store: OpenStore) -> Iterator[OpenStore]:
-        """`open_store`, with what it opened closed at the end."""
-        with ExitStack() as stack:
-            yield lambda pipeline_id: stack.enter_context(closing(open_store(pipeline_id)))
-
-    @pytest.fixture
-    def store(self, opened: OpenStore) -> PipelineStore:
-        return opened(1)
 
     def test_no_copy_is_known_before_one_begins(self, store: PipelineStore) -> None:
         assert store.get_copy(A) is None

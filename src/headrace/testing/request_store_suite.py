@@ -7,15 +7,12 @@ with the fixture that `store_suite` asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
-
-import pytest
 
 from ..stores.contract import PipelineStore
 from ..stores.requests import RequestKind, TableRequest
-from .store_suite import A, B, OpenStore, fill
+from .opened_stores import OpenedStores, OpenStore
+from .store_suite import A, B, fill
 
 __all__ = ["RequestStoreSuite"]
 
@@ -23,18 +20,8 @@ RESYNC, ROLLBACK = TableRequest(RequestKind.RESYNC, A), TableRequest(RequestKind
 TO_INIT = TableRequest(RequestKind.ROLLBACK_TO_INIT, B)
 
 
-class RequestStoreSuite:
+class RequestStoreSuite(OpenedStores):
     """Subclass it with an `open_store` fixture; every test starts with an empty place."""
-
-    @pytest.fixture
-    def opened(self, open_store: OpenStore) -> Iterator[OpenStore]:
-        """`open_store`, with what it opened closed at the end."""
-        with ExitStack() as stack:
-            yield lambda pipeline_id: stack.enter_context(closing(open_store(pipeline_id)))
-
-    @pytest.fixture
-    def store(self, opened: OpenStore) -> PipelineStore:
-        return opened(1)
 
     def test_nothing_is_asked_of_a_new_store(self, store: PipelineStore) -> None:
         assert list(store.get_requests()) == []

@@ -10,9 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 
@@ -25,10 +23,9 @@ from ..schema_policy import Target
 from ..stores.contract import HISTORY_KEPT, PipelineStore
 from ..stores.records import APPLY, DestinationTableMetadata, SchemaStatus, SchemaVersion, Worker
 from ..table_state import State, TableState
+from .opened_stores import OpenedStores, OpenStore
 
 __all__ = ["OpenStore", "StoreSuite", "example_schema"]
-
-OpenStore = Callable[[int], PipelineStore]
 
 INIT, DATA_SYNC, FINISHED_COPY, READY = (
     TableState(state) for state in (State.INIT, State.DATA_SYNC, State.FINISHED_COPY, State.READY)
@@ -75,18 +72,8 @@ def fill(store: PipelineStore, table_id: int, lsn: int = 100) -> None:
     store.store_destination_metadata(table_id, DestinationTableMetadata(f"t{table_id}", Lsn(lsn), schema.mask))
 
 
-class StoreSuite:
+class StoreSuite(OpenedStores):
     """Subclass it with an `open_store` fixture; every test starts with an empty place."""
-
-    @pytest.fixture
-    def opened(self, open_store: OpenStore) -> Iterator[OpenStore]:
-        """`open_store`, with what it opened closed at the end."""
-        with ExitStack() as stack:
-            yield lambda pipeline_id: stack.enter_context(closing(open_store(pipeline_id)))
-
-    @pytest.fixture
-    def store(self, opened: OpenStore) -> PipelineStore:
-        return opened(1)
 
     def test_an_empty_store_knows_nothing(self, store: PipelineStore) -> None:
         assert store.get_table_state(A) is None

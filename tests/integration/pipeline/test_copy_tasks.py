@@ -18,11 +18,11 @@ from headrace.destinations.contract import Durability
 from headrace.destinations.null import NullDestination
 from headrace.destinations.rows import Rows
 from headrace.initial_copy import session
-from headrace.pipeline.failpoint import set_hook
 from headrace.schema import ReplicatedTableSchema
 from headrace.stores import MemoryStore
 from headrace.testing.durable_destination import DurableDestination
 from pipelining import piped, pipeline_config, source_rows, wait_equal
+from reaching import once_at
 
 Connection = psycopg.Connection[Any]
 
@@ -94,32 +94,24 @@ def test_a_copy_gives_way_to_an_alter_table(
     connection.execute("CREATE TABLE a (id int PRIMARY KEY, v text); CREATE PUBLICATION pub FOR TABLE a")
     # Too large to be read where the snapshot is held.
     connection.execute("INSERT INTO a SELECT n, repeat('x', 1000) FROM generate_series(1, 500) n")
-    waiting = threading.Event()
-    alter = threading.Thread(target=_alter, args=(conninfo, waiting), daemon=True)
+    alter = threading.Thread(target=_alter, args=(conninfo,), daemon=True)
 
-    def hook(point: str, table: str | None) -> None:
+    def queue() -> None:
         # The driver holds its lock: the ALTER queues behind it, and the tasks of the copy behind the ALTER.
-        if point == "copy.after_snapshot" and not waiting.is_set():
-            alter.start()
-            waiting.set()
-            until_blocked(connection)
+        alter.start()
+        until_blocked(connection)
 
-    set_hook(hook)
-    try:
-        destination = DurableDestination(tmp_path / "destination.db")
-        config = pipeline_config(conninfo, tmp_path)
-        with piped(config, MemoryStore(), destination, spark) as running:
-            running.until_ready(timeout=90)
-            alter.join(30)
-            assert not alter.is_alive()
-            wait_equal(running, connection, destination, "public.a")
-    finally:
-        set_hook(None)
+    destination = DurableDestination(tmp_path / "destination.db")
+    config = pipeline_config(conninfo, tmp_path)
+    with once_at("copy.after_snapshot", queue), piped(config, MemoryStore(), destination, spark) as running:
+        running.until_ready(timeout=90)
+        alter.join(30)
+        assert not alter.is_alive()
+        wait_equal(running, connection, destination, "public.a")
     assert '"added"' in source_rows(connection, "a")[0]
 
 
-def _alter(conninfo: str, waiting: threading.Event) -> None:
-    waiting.wait()
+def _alter(conninfo: str) -> None:
     with psycopg.connect(conninfo, autocommit=True) as other:
         other.execute("ALTER TABLE a ADD COLUMN added int DEFAULT 7")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,21 @@ import pytest
 
 from headrace.destinations.memory import MemoryDestination
 from headrace.pipeline import discovery
-from headrace.pipeline.failpoint import set_hook
 from headrace.stores import MemoryStore
 from headrace.table_state import State
 from pipelining import piped, pipeline_config, until_equal, wait_equal
+from reaching import once_at
 
 
 @pytest.fixture
-def no_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "INTERVAL_S", 3600.0)
-    yield
-    set_hook(None)
+
+
+def execute_elsewhere(conninfo: str, statement: str) -> None:
+    """In a session of its own: a hook runs in the pipeline's threads."""
+    with psycopg.connect(conninfo, autocommit=True) as other:
+        other.execute(statement)
 
 
 @pytest.mark.usefixtures("no_looks")
@@ -30,17 +34,12 @@ def test_a_copy_that_finds_its_table_not_published_is_tried_again(
 ) -> None:
     connection.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
     connection.execute("INSERT INTO t VALUES (1), (2)")
-    times: list[str] = []
-
-    def leave_once(point: str, _: str | None) -> None:
-        if point == "copy.after_data_sync" and not times:
-            times.append(point)
-            with psycopg.connect(conninfo, autocommit=True) as other:
-                other.execute("ALTER PUBLICATION pub DROP TABLE t")
-
-    set_hook(leave_once)
+    leave = partial(execute_elsewhere, conninfo, "ALTER PUBLICATION pub DROP TABLE t")
     destination = MemoryDestination()
-    with piped(pipeline_config(conninfo, tmp_path), MemoryStore(), destination, spark) as running:
+    with (
+        once_at("copy.after_data_sync", leave),
+        piped(pipeline_config(conninfo, tmp_path), MemoryStore(), destination, spark) as running,
+    ):
         running.until(lambda: running.states() == {"public.t": State.ERRORED})
         connection.execute("ALTER PUBLICATION pub ADD TABLE t")
         running.until_ready()
@@ -56,24 +55,16 @@ def test_a_schema_that_is_renamed_under_a_copy(
         "CREATE SCHEMA shop; CREATE TABLE shop.t (id int PRIMARY KEY); INSERT INTO shop.t VALUES (1), (2)"
     )
     connection.execute("CREATE PUBLICATION pub FOR TABLE shop.t")
-    times: list[str] = []
-
-    def rename_once(point: str, _: str | None) -> None:
-        if point == "copy.after_snapshot" and not times:
-            times.append(point)
-            with psycopg.connect(conninfo, autocommit=True) as other:
-                other.execute("ALTER SCHEMA shop RENAME TO store")
-
-    set_hook(rename_once)
+    rename = partial(execute_elsewhere, conninfo, "ALTER SCHEMA shop RENAME TO store")
     destination = MemoryDestination()
-    try:
-        with piped(pipeline_config(conninfo, tmp_path), MemoryStore(), destination, spark) as running:
-            running.until_ready("store.t")
-            connection.execute("INSERT INTO store.t VALUES (3)")
-            wait_equal(running, connection, destination, "store.t")
-    finally:
-        set_hook(None)
-    assert times
+    with (
+        once_at("copy.after_snapshot", rename) as reached,
+        piped(pipeline_config(conninfo, tmp_path), MemoryStore(), destination, spark) as running,
+    ):
+        running.until_ready("store.t")
+        connection.execute("INSERT INTO store.t VALUES (3)")
+        wait_equal(running, connection, destination, "store.t")
+    assert reached["copy.after_snapshot"]
 
 
 def test_a_root_that_is_renamed_is_followed_without_the_event_trigger(

@@ -69,6 +69,9 @@ def test_its_settings_are_checked() -> None:
         ("no.such.module:Class", "cannot be imported"),
         (f"{HERE}:NoSuchClass", "has no class NoSuchClass"),
         (f"{HERE}:settings", "has no class settings"),
+        (":Class", "must be given as module:Class"),
+        (f"{HERE}:", "must be given as module:Class"),
+        (".module:Class", "must be given as module:Class"),
     ],
 )
 def test_a_class_that_is_not_there(kind: str, said: str) -> None:

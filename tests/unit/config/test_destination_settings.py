@@ -144,7 +144,7 @@ def test_every_problem_in_the_file_is_told_with_its_line(file: Path) -> None:
         [
             "destination.warehouse (FILE:4): is missing",
             "destination.catalog (FILE:6): uri is missing: say where the rest catalog is",
-            "destination.tables.orders (FILE:12): string should match pattern '^[^.]+\\..+$'",
+            "destination.tables.orders (FILE:12): must be named as schema.table",
             "destination.tables.public.items.mode (FILE:13): input should be 'mirror', 'changelog' or 'soft_delete'",
             "destination.maintenance.small_files (FILE:10): input should be greater than or equal to 2",
             "destination.warehuose (FILE:8): unknown setting; did you mean destination.warehouse?",

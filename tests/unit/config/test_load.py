@@ -159,6 +159,38 @@ def test_every_problem_is_told_with_its_line_and_no_value(file: Path) -> None:
     assert told[-1].startswith("zzz (FILE:9): unknown setting; known here: batch, data_dir, ")
 
 
+def test_the_nearest_setting_is_named_at_any_depth(file: Path) -> None:
+    text = (
+        MINIMAL
+        + """
+    transforms:
+      tables:
+        public.x:
+          colums: {exclude: [a]}
+          columns:
+            exlude: [b]
+            mask:
+              email: {kind: "null", vlaue: x}
+        public.y:
+          mask: {a: {kind: "null"}}
+          zzz: 1
+    schema_changes:
+      tables:
+        public.x: {polcy: error}
+    """
+    )
+    x, y = "transforms.tables.public.x", "transforms.tables.public.y"
+    assert sorted(problems(file, text)) == [
+        "schema_changes.tables.public.x.polcy (FILE:19): unknown setting; "
+        "did you mean schema_changes.tables.public.x.policy?",
+        f"{x}.columns.exlude (FILE:11): unknown setting; did you mean {x}.columns.exclude?",
+        f"{x}.columns.mask.email.vlaue (FILE:13): unknown setting; did you mean {x}.columns.mask.email.value?",
+        f"{x}.colums (FILE:9): unknown setting; did you mean {x}.columns?",
+        f"{y}.mask (FILE:15): unknown setting; did you mean {y}.columns.mask?",
+        f"{y}.zzz (FILE:16): unknown setting; known here: columns, filter, transform",
+    ]
+
+
 def test_a_problem_of_the_whole_names_the_settings(file: Path) -> None:
     text = MINIMAL + "    store_pg_connection: {host: h, name: n, username: u}\n"
     assert problems(file, text) == ["store_pg_connection must be left out, or store.kind be postgres"]

@@ -107,7 +107,7 @@ def test_which_tables_are_copied(settings: dict[str, Any], copied: list[str]) ->
         ({"memory_backpressure": {"activate_threshold": 0.75}}, "resume_threshold must be below"),
         ({"store": {"kind": "memory", "path": "x"}}, "path must be left out"),
         ({"store_pg_connection": CONNECTION}, "store.kind be postgres"),
-        ({"slot_name": "Not-a-slot"}, "pattern"),
+        ({"slot_name": "Not-a-slot"}, "1 to 63 of a-z, 0-9 and _"),
         ({"id": -1}, "greater than or equal to 0"),
         ({"batch": {"max_size": 1}}, "Extra inputs"),
     ],

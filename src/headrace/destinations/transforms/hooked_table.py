@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -36,15 +37,18 @@ _ARRAY_OIDS = {
 _NUMERIC = 1700
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HookedTable:
-    """From rows of `source` to rows of `target`, whose columns have these origins."""
+    """From rows of `source` to rows of `target`, whose columns have these origins.
+
+    What follows from them is asked for with every event, and worked out once.
+    """
 
     source: ReplicatedTableSchema
     target: ReplicatedTableSchema
     origins: tuple[Origin, ...]
 
-    @property
+    @cached_property
     def fields(self) -> pa.Schema:
         """The target's rows in Arrow."""
         return pa.schema([pa.field(c.name, conversion_for(c.type, c.typmod).arrow_type) for c in self.target.columns])
@@ -53,19 +57,19 @@ class HookedTable:
     def whole_old_rows(self) -> bool:
         return self.source.table.replica_identity is ReplicaIdentity.FULL
 
-    @property
+    @cached_property
     def sources(self) -> tuple[int, ...]:
         """For each column the source's one that it is made of, and of no other: unchanged with it."""
         places = {column.name: i for i, column in enumerate(self.source.columns)}
         return tuple(places[next(iter(o.reads))] if len(o.reads) == 1 else NOT_THERE for o in self.origins)
 
-    @property
+    @cached_property
     def mixed(self) -> frozenset[str]:
         """The source's columns that are not made into others by themselves: each must be known."""
         return frozenset[str]().union(*(origin.reads for origin in self.origins if len(origin.reads) > 1))
 
-    @property
-    def kept(self) -> dict[str, str]:
+    @cached_property
+    def kept(self) -> Mapping[str, str]:
         """The source's columns that keep their values, with the name they go by."""
         pairs = zip(self.target.columns, self.origins, strict=True)
         attnums = {column.name: column.attnum for column in self.source.columns}
