@@ -10,6 +10,7 @@ A batch made here is like one of a pipeline: the same steps, and the same events
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -62,6 +63,7 @@ COMMIT_TIME = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone.utc)
 """When every transaction made here was committed."""
 _PART_ROWS = 1_000
 """Rows of one part: few, so that a test with some thousand rows has several parts."""
+_TASKS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +94,9 @@ class LocalRows:
         def sent(value: Any) -> Any:
             return cloudpickle.loads(cloudpickle.dumps(value))
 
-        return [sent(sent(write)(iter([part]))) for part in self.batches()]
+        # At once, as ranges of a table are read.
+        with ThreadPoolExecutor(_TASKS) as threads:
+            return list(threads.map(lambda part: sent(sent(write)(iter([part]))), self.batches()))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         yield from self.table.to_batches(max_chunksize=self.part_rows)

@@ -150,11 +150,12 @@ def test_an_altered_table_and_a_new_one_are_told_of(connection: Connection, conn
 @pytest.mark.usefixtures("orders")
 def test_values_are_what_postgres_has(connection: Connection, conninfo: str) -> None:
     connection.execute(
-        "CREATE TABLE samples (id int PRIMARY KEY, n numeric, d numeric(6,3), b bytea, t timestamptz, i int[], j jsonb)"
+        "CREATE TABLE samples (id int PRIMARY KEY, n numeric, d numeric(6,3), b bytea, t timestamptz, i int[], j jsonb,"
+        " f real)"
     )
     rows = [
-        "1, 123456789012345678901234567890.5, 1.5, '\\x0aff', '2026-01-02 03:04:05+02', '{1,NULL}', '{\"a\": 1}'",
-        "2, 'NaN', 'NaN', '', 'infinity', '{}', 'null'",
+        "1, 123456789012345678901234567890.5, 1.5, '\\x0aff', '2026-01-02 03:04:05+02', '{1,NULL}', '{\"a\": 1}', 0.1",
+        "2, 'NaN', 'NaN', '', 'infinity', '{}', 'null', '-infinity'",
     ]
     with tailing(conninfo, "--publication", "pub", "--limit", "2", "--json") as tail:
         connection.execute("; ".join(f"INSERT INTO samples VALUES ({row})" for row in rows))
@@ -162,10 +163,10 @@ def test_values_are_what_postgres_has(connection: Connection, conninfo: str) -> 
         assert tail.ended() == 0
     assert first["row"] == {
         "id": 1, "n": "123456789012345678901234567890.5", "d": "1.500", "b": "\\x0aff",
-        "t": "2026-01-02T01:04:05+00:00", "i": [1, None], "j": '{"a": 1}',
+        "t": "2026-01-02T01:04:05+00:00", "i": [1, None], "j": '{"a": 1}', "f": 0.1,
     }  # fmt: skip
     # What no Arrow type holds is shown as Postgres prints it, not as NULL.
-    expected = {"id": 2, "n": "NaN", "d": "NaN", "b": "\\x", "t": "infinity", "i": [], "j": "null"}
+    expected = {"id": 2, "n": "NaN", "d": "NaN", "b": "\\x", "t": "infinity", "i": [], "j": "null", "f": "-Infinity"}
     assert second["row"] == expected
 
 

@@ -37,7 +37,12 @@ class CopySuite:
         site.assert_rows(SAMPLES, [row])
 
     def test_copied_rows_are_added(self, site: Site) -> None:
-        rows = [order(i, f"n{i}", None) for i in range(_MANY)]
+        site.copy(ORDERS, [order(1), order(2, None, "")])
+        site.assert_rows(ORDERS, [order(1), order(2, None, "")])
+
+    def test_ranges_of_a_table_are_copied_side_by_side(self, site: Site) -> None:
+        """Within one call, by tasks: calls for one table never overlap."""
+        rows = [order(i, f"n{i}", None) for i in range(4 * _MANY)]
         site.copy(ORDERS, rows)
         site.assert_rows(ORDERS, rows)
 
