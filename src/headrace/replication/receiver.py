@@ -42,6 +42,10 @@ SLOT_CHECK_INTERVAL_S = 5.0
 TELL_INTERVAL_S = 0.05
 """Seconds between two reports to whoever watches: prompt for a person and a batch, nothing for the receiver."""
 
+_INTERNAL_ERROR = "XX000"
+"""Of a server that decodes a running transaction: Postgres loses its way in some that alter tables in savepoints and
+roll them back ("could not map filenode"). The same transaction, decoded at its commit, is right."""
+
 _log = structlog.get_logger("headrace.receiver")
 
 
@@ -123,16 +127,22 @@ class Receiver:
 
     def _stream_until_stopped(self) -> None:
         delay = FIRST_RECONNECT_DELAY_S
+        config = self._config
         while not self._stopping.is_set():
             self._tell("connecting")
             try:
                 self._wait_for_room()
-                with Wire.connect(self._config) as wire:
+                with Wire.connect(config) as wire:
                     wire.start(self._prepare(wire.system_id))
                     delay = FIRST_RECONNECT_DELAY_S
                     self._connections += 1
                     self._stream(wire)
             except (SourceError, SpoolIoError) as error:
+                if config.streaming and isinstance(error, SourceError) and error.sqlstate == _INTERNAL_ERROR:
+                    _log.warning("reading transactions whole, until the next connection", error=str(error))
+                    config = self._config.model_copy(update={"streaming": False})
+                    continue
+                config = self._config
                 self._give_up_or_wait(error, delay)
                 delay = min(delay * 2, self._config.reconnect_max_delay_ms / 1000)
 

@@ -74,6 +74,27 @@ def test_a_transaction_larger_than_a_segment(source: Source, streaming: bool) ->
     assert list(source.spool().place.staging.iterdir()) == []
 
 
+def test_a_transaction_that_the_server_cannot_stream(source: Source) -> None:
+    """Tables altered in savepoints that are rolled back: decoded while it runs, the server ends with an error."""
+    source.connection.execute(f"ALTER DATABASE {source.connection.info.dbname} SET logical_decoding_work_mem = '64kB'")
+    rows = "INSERT INTO t (id, v) SELECT n, repeat('x', 500) FROM generate_series({}, {}) n"
+    with source.receiving() as running:
+        with source.connection.transaction():
+            for statement in (
+                "SAVEPOINT a", "ALTER TABLE t ADD m0 int", "SAVEPOINT b", "ALTER TABLE t ADD m1 int",
+                rows.format(1, 2000), "ROLLBACK TO b", rows.format(1, 2000), "ALTER TABLE t ADD n int",
+            ):  # fmt: skip
+                source.connection.execute(statement)
+        end = source.insert(2001, 2010)
+        running.wait(lambda status: status.spooled >= end)
+        assert running.status.reconnects == 1
+        # The next connection streams again.
+        source.connection.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+        end = source.insert(2011, 9000, size=100)
+        running.wait(lambda status: status.spooled >= end)
+    assert source.inserted() == list(range(1, 9001))
+
+
 def test_without_a_durable_spool_only_what_was_applied_is_confirmed(source: Source) -> None:
     with source.receiving(source.config(durable=False)) as running:
         middle = source.insert(1, 10)
