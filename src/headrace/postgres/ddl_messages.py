@@ -71,7 +71,7 @@ def parse_ddl(content: bytes) -> DdlMessage:
 
 def emitting_xid(prefix: str, content: bytes) -> int | None:
     """The (sub)transaction that emitted a message, if it is one that says so. Anybody's messages may be asked about."""
-    if is_ddl_prefix(prefix) is None:
+    if is_ddl_prefix(prefix) is None and prefix != PUBLICATION_PREFIX:
         return None
     try:
         xid = _document(content).get("xid")

@@ -73,8 +73,8 @@ class Assembler:
         if last - first == 1 and last == len(chunk) and chunk.kinds[first] == Kind.BEGIN:
             # What follows tells whether there is anything in it.
             self._begun = [memoryview(chunk.content(first))]
-        elif first < last:
-            self._append(chunk.piece(first, last), None)
+        elif first < last and len((piece := chunk.piece(first, last)).kinds):
+            self._append(piece, None)
 
     def _append_whole(self, piece: Piece, end: Lsn) -> None:
         if len(piece.kinds) or not self._writer.idle:

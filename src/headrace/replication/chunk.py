@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from ..errors import ProtocolError
 from ..pgoutput.stream import XLOG_DATA_HEADER
+from ..schema import OWN_SCHEMA
 
-__all__ = ["Chunk", "Contents", "Kind", "Piece"]
+__all__ = ["PREFIX_AT", "Chunk", "Contents", "Kind", "Piece"]
 
 Contents = list[memoryview]
 """CopyData contents in arrival order, each as libpq handed it over."""
@@ -23,6 +24,11 @@ Contents = list[memoryview]
 HEADER = XLOG_DATA_HEADER.size
 _XID = 4
 """Bytes of the transaction id that messages inside a stream block carry behind their kind."""
+PREFIX_AT = 10
+"""Where the prefix of a logical message begins: behind kind, flags and LSN."""
+_FENCE = OWN_SCHEMA.encode() + b"\0"
+"""The prefix of messages that only keep others apart at the source. They are left out: they would count as changes, and
+of a rolled-back savepoint they come or not, by whether the transaction was streamed."""
 
 _WAL_DATA = ord("w")
 _KEEPALIVE = ord("k")
@@ -94,10 +100,29 @@ class Piece:
         starts = np.cumsum(lengths) - lengths
         view = np.frombuffer(data, dtype=np.uint8)
         kinds = view[starts]
+        emitted: list[int] = np.flatnonzero(kinds == Kind.MESSAGE).tolist()
+        fences = [at for at in emitted if bytes(data[starts[at] + PREFIX_AT :][: len(_FENCE)]) == _FENCE]
+        if fences:
+            return cls._without(fences, lsns, lengths, data, xids)
         relations = np.zeros(len(lengths), dtype=np.uint32)
         keyed = _OF_RELATION[kinds]
         relations[keyed] = _gather(view, starts[keyed] + 1, ">u4") if keyed.any() else 0
         return cls(lsns, lengths, data, kinds, relations, xids)
+
+    @classmethod
+    def _without(
+        cls,
+        rows: list[int],
+        lsns: npt.NDArray[np.uint64],
+        lengths: npt.NDArray[np.int64],
+        data: bytes | memoryview,
+        xids: npt.NDArray[np.uint32] | None,
+    ) -> Piece:
+        ends = np.cumsum(lengths)
+        edges = [0, *(edge for row in rows for edge in (ends[row] - lengths[row], ends[row])), len(data)]
+        kept = b"".join([data[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)])
+        others = None if xids is None else np.delete(xids, rows)
+        return cls.of(np.delete(lsns, rows), np.delete(lengths, rows), kept, others)
 
     @classmethod
     def of_messages(cls, messages: Sequence[bytes], lsn: int) -> Piece:

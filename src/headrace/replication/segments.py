@@ -21,7 +21,7 @@ from ..lsn import Lsn
 from ..schema import DDL_PREFIX, NO_TABLE, PUBLICATION_PREFIX
 from ..spool import SegmentIndex, Spool, SpoolPosition, TableIndex, relation_digest
 from ..spool.name import IdleMark, SegmentName
-from .chunk import Kind, Piece
+from .chunk import PREFIX_AT, Kind, Piece
 
 __all__ = ["Persist", "Relations", "SegmentWriter", "at_once"]
 
@@ -32,10 +32,6 @@ Persist = Callable[[Callable[[], object]], None]
 """Runs an action that touches the spool's place. An action that failed may be run again."""
 
 _TRUNCATE = Struct(">cIB")
-
-_PREFIX_AT = 10
-"""Where the prefix of a logical message begins: behind kind, flags and LSN."""
-
 
 _PUBLICATION = PUBLICATION_PREFIX.encode() + b"\0"
 
@@ -203,10 +199,10 @@ def _described(message: bytes) -> Iterator[int]:
 
     Anybody may emit messages: a strange one is nobody's.
     """
-    if message.startswith(_PUBLICATION, _PREFIX_AT):
+    if message.startswith(_PUBLICATION, PREFIX_AT):
         yield NO_TABLE
     prefix = DDL_PREFIX.encode()
-    if message.startswith(prefix, _PREFIX_AT):
-        oid = message[_PREFIX_AT + len(prefix) : message.find(b"\0", _PREFIX_AT)]
+    if message.startswith(prefix, PREFIX_AT):
+        oid = message[PREFIX_AT + len(prefix) : message.find(b"\0", PREFIX_AT)]
         if oid.isdigit():
             yield int(oid)

@@ -64,7 +64,9 @@ BEGIN
     -- Nothing is sent that is not flushed, and a running transaction need not be.
     PERFORM pg_switch_wal();
     FOR turn IN 1 .. 3000 LOOP
-        EXIT WHEN EXISTS (SELECT FROM pg_stat_get_wal_senders() WHERE sent_lsn >= here);
+        EXIT WHEN EXISTS (
+            SELECT FROM pg_stat_get_wal_senders() w JOIN pg_replication_slots s ON s.active_pid = w.pid
+            WHERE s.database = current_database() AND w.sent_lsn >= here);
         ASSERT turn < 3000;
         PERFORM pg_sleep(0.01);
     END LOOP;

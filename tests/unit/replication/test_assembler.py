@@ -113,6 +113,20 @@ def test_what_a_rolled_back_savepoint_told_of_ddl_vanishes(
     assert rig.transactions() == [[begin(80, 3), ddl[0], ddl[2], *foreign, commit(80, 3)]]
 
 
+def test_what_only_keeps_messages_apart_is_left_out(rig: Rig) -> None:
+    fence = logical_message(7, transactional=True, prefix=b"headrace", content=b"")
+    others = [
+        logical_message(8, transactional=True, prefix=p, content=b"") for p in (b"headrace.ddl.5", b"headrac", b"")
+    ]
+    rig.feed([begin(90, 1), relation(5), insert(5, b"a"), fence, *others, fence])
+    rig.feed([fence])
+    rig.feed([insert(5, b"b"), commit(90, 1)])
+    assert rig.transactions() == [[begin(90, 1), insert(5, b"a"), *others, insert(5, b"b"), commit(90, 1)]]
+    # Streamed, and nothing but these: then there was no transaction.
+    rig.feed([stream_start(3, first=True), streamed(fence, 3), streamed(fence, 4), STREAM_STOP, stream_commit(200, 3)])
+    assert len(rig.transactions()) == 1
+
+
 def test_an_aborted_transaction_leaves_no_trace(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembler_module, "STREAMED_BUFFER_BYTES", 10)
     rig.feed([stream_start(3, first=True), streamed(relation(5), 3), streamed(insert(5, b"gone"), 3), STREAM_STOP])

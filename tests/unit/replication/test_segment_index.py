@@ -16,7 +16,7 @@ from headrace.spool.place import LocalPlace
 
 def test_tables_and_publications_that_are_told_of_are_counted(tmp_path: Path) -> None:
     prefixes = [
-        "headrace.ddl.16384", "headrace.ddl.16384", "headrace.ddl.7", "headrace.publication", "headrace",
+        "headrace.ddl.16384", "headrace.ddl.16384", "headrace.ddl.7", "headrace.publication", "headrac",
         "headrace.ddl.x", "headrace.publications", "",
     ]  # fmt: skip
     emitted = [encode(m.LogicalMessage(True, Lsn(15), prefix, b"headrace.ddl.9")) for prefix in prefixes]

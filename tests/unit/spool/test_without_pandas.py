@@ -18,10 +18,10 @@ from headrace.spool.segment import SegmentIndex, read_segment, write_segment
 
 root = Path(sys.argv[1])
 lsns, lengths = np.array([7, 8], dtype=np.uint64), np.array([1, 1], dtype=np.int64)
-write_segment(root / "segment", lsns, lengths, [b"MN"], SegmentIndex({}))
+write_segment(root / "segment", lsns, lengths, [b"OO"], SegmentIndex({}))
 print(read_segment(pa.py_buffer((root / "segment").read_bytes()), "segment").lsns.tolist())
 streamed = StreamedTransaction(5, lambda: root / "streamed")
-streamed.append(Piece.of(lsns, lengths, b"MN", np.array([5, 6], dtype=np.uint32)))
+streamed.append(Piece.of(lsns, lengths, b"OO", np.array([5, 6], dtype=np.uint32)))
 streamed.abort(6)
 streamed.spill()
 print([(piece.lsns.tolist(), piece.xids.tolist(), bytes(piece.data)) for piece in streamed.pieces()])
@@ -32,4 +32,4 @@ print("pandas" in sys.modules)
 def test_the_receiver_does_not_import_pandas(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert output.splitlines() == ["[7, 8]", "[([7], [5], b'M')]", "False"]
+    assert output.splitlines() == ["[7, 8]", "[([7], [5], b'O')]", "False"]

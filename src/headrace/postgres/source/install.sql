@@ -100,14 +100,10 @@ BEGIN
             JOIN pg_publication p ON p.oid = n.pnpubid
             WHERE c.classid = 'pg_catalog.pg_publication_namespace'::regclass;
         END IF;
-        FOR publication IN
+        publications := ARRAY(
             SELECT unnest(publications) UNION SELECT unnest(more)
             UNION SELECT jsonb_array_elements_text(pending -> 'publications') ORDER BY 1
-        LOOP
-            -- In UTF-8 whatever the database's encoding is: the stream does not convert messages.
-            PERFORM pg_logical_emit_message(true, 'headrace.publication', convert_to(
-                json_build_object('version', 1, 'tag', tg_tag, 'publication', publication)::text, 'UTF8'));
-        END LOOP;
+        );
         IF pending ? 'relations' THEN
             relations := relations || ARRAY(SELECT jsonb_array_elements_text(pending -> 'relations')::oid);
         END IF;
@@ -164,15 +160,25 @@ BEGIN
         WHERE pending <> '{}';
         plain := strpos(place, E'\n') = 0 AND current_query() ~* '^\s*ALTER\s+TABLE\s[^;]*;?\s*$'
             AND current_query() !~* '\mUSING\M';
-        -- To the messages of a transaction that is sent while it runs, Postgres gives the transaction's own id: rolling a
-        -- savepoint back does not take them back. So they say themselves which savepoint they are of, the innermost that
-        -- has an id; the first message gives one to this block.
-        IF tables <> '{}' THEN
+        IF tables <> '{}' OR publications <> '{}' THEN
+            -- To the messages of a transaction that is sent while it runs, Postgres gives the transaction's own id:
+            -- rolling a savepoint back does not take them back. So they say themselves which savepoint they are of, the
+            -- innermost that has an id; the first message gives one to this block.
             PERFORM pg_logical_emit_message(true, 'headrace', '');
-            SELECT l.transactionid::text::int8 INTO own FROM pg_locks l
-            WHERE l.locktype = 'transactionid' AND l.pid = pg_backend_pid() AND l.mode = 'ExclusiveLock'
-            ORDER BY age(l.transactionid) LIMIT 1;
+            BEGIN
+                SELECT l.transactionid::text::int8 INTO own FROM pg_locks l
+                WHERE l.locktype = 'transactionid' AND l.pid = pg_backend_pid() AND l.mode = 'ExclusiveLock'
+                ORDER BY age(l.transactionid) LIMIT 1;
+            EXCEPTION WHEN OTHERS THEN
+                -- Who may not look tells all the rest.
+                own := NULL;
+            END;
         END IF;
+        FOREACH publication IN ARRAY publications LOOP
+            -- In UTF-8 whatever the database's encoding is: the stream does not convert messages.
+            PERFORM pg_logical_emit_message(true, 'headrace.publication', convert_to(json_build_object('version', 1,
+                'xid', own, 'tag', tg_tag, 'publication', publication)::text, 'UTF8'));
+        END LOOP;
         FOREACH affected IN ARRAY coalesce(tables, '{}') LOOP
             description := (
 @describe_affected@
@@ -204,7 +210,6 @@ DECLARE
     dropped oid[];
     touched oid[];
     publications text[];
-    own int8;
 BEGIN
     -- Nobody listens, or this session asked for silence.
     IF current_setting('wal_level') <> 'logical'
@@ -228,15 +233,8 @@ BEGIN
         LEFT JOIN pg_inherits h ON h.inhrelid = c.oid AND c.relispartition AND c.relkind IN ('r', 'p', 'f')
         LEFT JOIN pg_attrdef f ON d.classid = 'pg_catalog.pg_attrdef'::regclass AND f.oid = d.objid
         WHERE NOT d.is_temporary;
-        -- As in ddl_command_end.
-        IF dropped <> '{}' THEN
-            PERFORM pg_logical_emit_message(true, 'headrace', '');
-            SELECT l.transactionid::text::int8 INTO own FROM pg_locks l
-            WHERE l.locktype = 'transactionid' AND l.pid = pg_backend_pid() AND l.mode = 'ExclusiveLock'
-            ORDER BY age(l.transactionid) LIMIT 1;
-        END IF;
         PERFORM pg_logical_emit_message(true, 'headrace.ddl.' || t.relation, convert_to(json_build_object('version', 1,
-            'xid', own, 'tag', tg_tag, 'rewrite', 0, 'plain', false, 'dropped', true)::text, 'UTF8'))
+            'tag', tg_tag, 'rewrite', 0, 'plain', false, 'dropped', true)::text, 'UTF8'))
         FROM unnest(dropped) AS t(relation);
         -- What other tables lost, ddl_command_end tells: a setting that ends with the transaction keeps it until then.
         PERFORM set_config('headrace.pending', (
