@@ -26,9 +26,9 @@ class LineReader:
         for line in map(json.loads, lines):
             kind = line["kind"]
             if kind == "drop":
-                self._tables.pop(line["table"], None)
+                self._tables = {name: table for name, table in self._tables.items() if table.oid != line["oid"]}
             elif kind == "copy":
-                self._tables.setdefault(line["table"], _Table()).begin_part(line)
+                self._copied(line).begin_part(line)
             elif kind == "row":
                 self._tables[line["table"]].copied(line["row"])
             elif kind == "begin":
@@ -43,22 +43,31 @@ class LineReader:
         """Raises KeyError if there is no such table."""
         return self._tables[table].rows()
 
+    def _copied(self, line: _Line) -> _Table:
+        known = self._tables.get(line["table"])
+        if known is None or known.oid != line["oid"]:
+            known = self._tables[line["table"]] = _Table(line["oid"])
+        return known
+
     def _commit(self, place: Lsn) -> None:
-        # Each table by itself: one that was copied anew has not seen what others have.
+        # Each table by itself: one that is catching up has its part of a transaction told later than others.
         new = {name for name, table in self._tables.items() if table.applied < place}
+        told = set()
         for line in self._transaction:
             if line["kind"] == "relation" and line.get("was") in new:
                 self._tables[line["table"]] = self._tables.pop(line["was"])
                 new.add(line["table"])
             for name in new.intersection(line.get("tables", [line.get("table")])):
                 self._tables[name].change(line)
-        for name in new & self._tables.keys():
+                told.add(name)
+        for name in told & self._tables.keys():
             self._tables[name].applied = place
         self._transaction = []
 
 
 class _Table:
-    def __init__(self) -> None:
+    def __init__(self, oid: int) -> None:
+        self.oid = oid
         self.applied = INVALID_LSN
         self._columns: list[_Line] = []
         self._identity: list[str] = []

@@ -30,7 +30,7 @@ MOTHERDUCK = "md:"
 _PASSWORD = re.compile(r"password|://[^/@]*:[^/@]*@", re.IGNORECASE)
 """In a connection string, or in a URI."""
 
-_MEMORY = Form(r"^\d+(\.\d+)? ?([kKMGT]i?B)$", "must be a number with a unit, such as 512MB or 4GiB")
+_MEMORY = Form(r"^\d+(\.\d+)? ?([kKMGT]i?B)$", "must be a number with a unit, written as 512MB or 4GiB")
 
 
 class DuckDBEngineConfig(Section):

@@ -9,11 +9,14 @@ from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from typing import Any
 
-from ..events import UNCHANGED, Begin, Commit, Delete, Event, Insert, Relation, Row, Truncate, TruncateOptions, Update
-from ..schema import Column, ReplicatedTableSchema
-from .existing_rows import existing_value
+import pyarrow as pa
 
-__all__ = ["copy_object", "event_object", "json_line", "json_value"]
+from ..events import UNCHANGED, Begin, Commit, Delete, Event, Insert, Relation, Row, Truncate, TruncateOptions, Update
+from ..pgtypes.python_values import python_rows
+from ..schema import Column, ReplicatedTableSchema
+from .existing_rows import existing_values
+
+__all__ = ["copy_object", "drop_object", "event_object", "json_line", "json_value"]
 
 _Object = dict[str, Any]
 
@@ -23,9 +26,14 @@ def json_line(thing: _Object) -> str:
     return json.dumps(thing, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
+def drop_object(schema: ReplicatedTableSchema) -> _Object:
+    """What was told of the table is void."""
+    return {"kind": "drop", **_table(schema)}
+
+
 def copy_object(schema: ReplicatedTableSchema, part: int) -> _Object:
     """What stands before the rows of a part of a copy."""
-    return {"kind": "copy", "table": str(schema.table.name), "part": part, **_shape(schema)}
+    return {"kind": "copy", **_table(schema), "part": part, **_shape(schema)}
 
 
 def event_object(event: Event) -> _Object:
@@ -67,13 +75,17 @@ def _relation(event: Relation) -> _Object:
     renamed = event.old is not None and event.old.table.name != event.new.table.name
     return {
         "kind": "relation",
-        "table": str(event.new.table.name),
+        **_table(event.new),
         **({"was": str(event.old.table.name)} if event.old is not None and renamed else {}),
         **_shape(event.new),
         "first": event.old is None,
         "commit_lsn": str(event.commit_lsn),
         "start_lsn": str(event.start_lsn),
     }
+
+
+def _table(schema: ReplicatedTableSchema) -> _Object:
+    return {"table": str(schema.table.name), "oid": schema.table.id}
 
 
 def _shape(schema: ReplicatedTableSchema) -> _Object:
@@ -86,7 +98,8 @@ def _shape(schema: ReplicatedTableSchema) -> _Object:
 
 
 def _missing(column: Column) -> Any:
-    return json_value(existing_value(column).as_py(maps_as_pydicts="strict"))
+    (row,) = python_rows(pa.table({"missing": existing_values(column, 1)}))
+    return json_value(row["missing"])
 
 
 def json_value(value: object) -> Any:

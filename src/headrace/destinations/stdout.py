@@ -18,11 +18,11 @@ from ..pgtypes.python_values import python_rows
 from ..schema import ReplicatedTableSchema
 from .batch import EventBatch
 from .contract import DestinationContext, Durability
-from .json_lines import copy_object, event_object, json_line, json_value
+from .json_lines import copy_object, drop_object, event_object, json_line, json_value
 from .pretty import pretty_copy, pretty_drop, pretty_event, pretty_row
 from .rows import Rows
 
-__all__ = ["EventLines", "StdoutDestination", "event_object", "json_value"]
+__all__ = ["EventLines", "StdoutDestination"]
 
 _FORMATS = ("json", "pretty", "auto")
 
@@ -54,7 +54,7 @@ class EventLines:
         self._write([schema], pretty_copy, lambda schema: copy_object(schema, part))
 
     def drop(self, schema: ReplicatedTableSchema) -> None:
-        self._write([schema], pretty_drop, lambda schema: {"kind": "drop", "table": str(schema.table.name)})
+        self._write([schema], pretty_drop, drop_object)
 
     def flush(self) -> None:
         self._guarded(self._stream.flush)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace.destinations.stdout import StdoutDestination, json_value
+from headrace.destinations.json_lines import json_value
+from headrace.destinations.stdout import StdoutDestination
 from headrace.errors import ConfigError, DestinationError, RetryPolicy
 from headrace.events import UNCHANGED, Truncate, TruncateOptions
 from headrace.lsn import Lsn
@@ -54,7 +55,7 @@ def test_events_are_lines_in_commit_order() -> None:
     begin, relation, *changes, commit = lines(stream)
     assert begin == {"kind": "begin", "commit_lsn": "1/64", "xid": 100, "commit_time": PLACE["commit_time"]}
     assert relation == {
-        "kind": "relation", "table": "public.orders", "first": True, "identity": ["id"],
+        "kind": "relation", "table": "public.orders", "oid": ORDERS.table.id, "first": True, "identity": ["id"],
         "columns": ORDERS_COLUMNS,
         "commit_lsn": "1/64", "start_lsn": "1/64",
     }  # fmt: skip
@@ -73,16 +74,23 @@ def test_events_are_lines_in_commit_order() -> None:
 def test_an_altered_table_is_told_with_what_existing_rows_show() -> None:
     stream = io.StringIO()
     key, name, _ = ORDERS.table.columns
-    added = example_column("price", 9, "numeric(10,2)", missing="1.50")
-    new = altered_table(ORDERS, key, replace(name, name="title"), added)
+    added = [
+        example_column("price", 9, "numeric(10,2)", missing="1.50"),
+        example_column("share", 10, "float4", missing="0.1"),
+        example_column("shares", 11, "_float4", missing="{0.1,NULL}"),
+    ]
+    new = altered_table(ORDERS, key, replace(name, name="title"), *added)
     new = replace(new, table=replace(new.table, name=TableName("sales", "orders")))
     StdoutDestination(stream).write_events(batch_of(transaction(LSN, Altered(ORDERS, new)), end=Lsn(LSN + 1)))
     assert lines(stream)[1] == {
-        "kind": "relation", "table": "sales.orders", "was": "public.orders", "first": False, "identity": ["id"],
+        "kind": "relation", "table": "sales.orders", "oid": ORDERS.table.id, "was": "public.orders", "first": False,
+        "identity": ["id"],
         "columns": [
             ORDERS_COLUMNS[0],
             {**ORDERS_COLUMNS[1], "name": "title"},
             {"name": "price", "type": "numeric", "attnum": 9, "missing": "1.50"},
+            {"name": "share", "type": "float4", "attnum": 10, "missing": 0.1},
+            {"name": "shares", "type": "_float4", "attnum": 11, "missing": [0.1, None]},
         ],
         "commit_lsn": "1/64", "start_lsn": "1/64",
     }  # fmt: skip
@@ -104,8 +112,15 @@ def test_copied_rows_are_lines() -> None:
     destination.write_table_rows(SAMPLES, local_rows(SAMPLES, [row]), 3)
     columns = [{"name": c.name, "type": c.type.name, "attnum": c.attnum} for c in SAMPLES.columns]
     assert lines(stream) == [
-        {"kind": "drop", "table": "public.samples"},
-        {"kind": "copy", "table": "public.samples", "part": 3, "columns": columns, "identity": ["id"]},
+        {"kind": "drop", "table": "public.samples", "oid": SAMPLES.table.id},
+        {
+            "kind": "copy",
+            "table": "public.samples",
+            "oid": SAMPLES.table.id,
+            "part": 3,
+            "columns": columns,
+            "identity": ["id"],
+        },
         {"kind": "row", "table": "public.samples", "row": row | {"amount": "1.50", "data": "\\x0a"}},
     ]
 
@@ -134,7 +149,7 @@ def test_a_batch_is_flushed() -> None:
     read, write = os.pipe()
     with open(write, "w", encoding="utf-8") as stream, open(read, encoding="utf-8") as reader:
         StdoutDestination(stream).drop_table_for_copy(ORDERS)
-        assert json.loads(reader.readline()) == {"kind": "drop", "table": "public.orders"}
+        assert json.loads(reader.readline()) == {"kind": "drop", "table": "public.orders", "oid": ORDERS.table.id}
 
 
 def test_a_broken_pipe_waits_for_the_operator() -> None:

@@ -19,6 +19,7 @@ INF = float("inf")
             [{"x": 0.1, "y": [0.3], "z": 1}, None],
         ),
         (pa.map_(pa.string(), pa.string()), [{"a": None}, None]),
+        (pa.map_(pa.string(), SINGLE), [{"a": 0.1, "b": None}, None]),
         (pa.float64(), [0.1, 0.10000000149011612]),
     ],
 )
@@ -32,3 +33,7 @@ def test_single_precision_is_what_postgres_prints(kind: pa.DataType, values: lis
 def test_nothing_is_done_without_single_precision() -> None:
     array = pa.array([1.5])
     assert with_short_floats(array) is array
+
+
+def test_rows_without_columns_are_rows() -> None:
+    assert python_rows(pa.table({"a": [1, 2]}).select([])) == [{}, {}]
