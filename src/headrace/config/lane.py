@@ -10,7 +10,9 @@ __all__ = ["DEFAULT", "NAME_PATTERN", "UNNAMED", "DestinationName"]
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]{0,30}$"
 
-DestinationName = Annotated[str, Form(NAME_PATTERN, "must be named by a letter of a-z and up to 30 more of a-z, 0-9 and _")]
+DestinationName = Annotated[
+    str, Form(NAME_PATTERN, "must begin with one of a-z and go on with up to 30 of a-z, 0-9 and _")
+]
 """What a destination is called in `destinations`."""
 
 UNNAMED = ""

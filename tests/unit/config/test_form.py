@@ -51,7 +51,7 @@ def told(**settings: Any) -> str:
         ),
         (
             {"destination": {"kind": "duckdb", "database": "x.duckdb", "engine": {"memory_limit": "2g"}}},
-            "destination.engine.memory_limit (argument): must be a number with a unit, such as 512MB or 4GiB",
+            "destination.engine.memory_limit (argument): must be a number with a unit, written as 512MB or 4GiB",
         ),
     ],
 )

@@ -80,7 +80,7 @@ def test_problems_are_told_where_they_stand(tmp_path: Path) -> None:
     assert "destinations.lake.warehous (FILE:6): unknown setting; did you mean destinations.lake.warehouse?" in found
     assert any(line.startswith("destinations.lake.warehouse (FILE:6): is missing") for line in found)
     assert any(line.startswith("destinations.duck.kind (FILE:7): no destination is called") for line in found)
-    assert "destinations.Nr-1 (FILE:8): must be named by a letter of a-z and up to 30 more of a-z, 0-9 and _" in found
+    assert "destinations.Nr-1 (FILE:8): must begin with one of a-z and go on with up to 30 of a-z, 0-9 and _" in found
     assert any(line.startswith("destinations.bare (FILE:9): ") for line in found)
 
 
