@@ -172,7 +172,7 @@ def test_the_command(conninfo: str, connection: Connection, spark: Any, tmp_path
     assert result.exit_code == 0, result.stderr
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     kinds = [line["kind"] for line in lines]
-    assert kinds == ["drop", "row", "row", "begin", "delete", "commit", "begin", "insert", "commit"]
+    assert kinds == ["drop", "copy", "row", "row", "begin", "delete", "commit", "begin", "insert", "commit"]
     assert result.stderr.strip().startswith("replayed up to ")
     result = invoke("replay", location, file, "--until", str(moment[0]))
     assert "insert" not in [json.loads(line)["kind"] for line in result.stdout.splitlines()]
