@@ -1,4 +1,7 @@
-"""Work on the executors: one partition per piece of work, run by `mapInArrow` over a range of numbers.
+"""Work on the executors: one partition per piece of work, over a range of numbers.
+
+What returns rows is `mapInArrow`, what returns a result per work a job of an RDD: it passes no planner, which halves
+what a small job costs (48 ms against 100, warm; 115 against 335 at first).
 
 The function and the works are pickled with cloudpickle: functions of modules that the executors can import go by name,
 nested functions and those of `__main__` by value.
@@ -55,14 +58,14 @@ def run_tasks(
         return []
     pickled = _pickled(works)
 
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for index in _indexes(batches):
+    def task(indexes: Iterable[int]) -> Iterator[bytes]:
+        for index in indexes:
             result = _outcome(function, pickle.loads(pickled[index]), description)  # noqa: S301 (our own)
-            yield pa.record_batch([[index], [cloudpickle.dumps(result)]], schema=_RESULT)
+            yield cloudpickle.dumps(result)
 
     with job(spark, description, pool=pool):
-        results = _collected(_numbers(spark, len(works)), task)
-    return [results[index] for index in range(len(works))]
+        results = spark.sparkContext.range(0, len(works), 1, len(works)).mapPartitions(task).collect()
+    return [_succeeded(result) for result in results]
 
 
 def write_partitions(
@@ -85,12 +88,16 @@ def _collected(
     frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 ) -> dict[int, Any]:
     """The results by their index. Raises what a task returned as its failure."""
-    results = {}
-    for row in frame.mapInArrow(task, from_arrow_schema(_RESULT)).collect():
-        failure, results[row["index"]] = pickle.loads(row["result"])  # noqa: S301 (our own)
-        if failure is not None:
-            raise failure
-    return results
+    rows = frame.mapInArrow(task, from_arrow_schema(_RESULT)).collect()
+    return {row["index"]: _succeeded(row["result"]) for row in rows}
+
+
+def _succeeded(outcome: bytes) -> Any:
+    """The result in an outcome. Raises the failure in it."""
+    failure, result = pickle.loads(outcome)  # noqa: S301 (our own)
+    if failure is not None:
+        raise failure
+    return result
 
 
 def task_dataframe(

@@ -125,7 +125,7 @@ def adopt_session(session: SparkSession) -> SparkSession:
         session.conf.set("spark.sql.session.timeZone", "UTC")
     if is_local(context.master or "") and shutil.which(context.pythonExec) != sys.executable:
         context.pythonExec = sys.executable
-    slow = {name: value for name, value in FASTER.items() if context.getConf().get(name) != value}
+    slow = {name: value for name, value in FASTER.items() if session.conf.get(name, None) != value}
     if slow:
         _log.warning("jobs will be slower than they need be: start Spark with these settings", settings=slow)
     return session
