@@ -115,7 +115,7 @@ class _Reading:
         self._snapshot_name = snapshot_name
         self._cutter = RowCutter(batch_bytes)
         # Unions in the old spelling: evaluated at run time, and Python 3.10 must read them.
-        self._queue: SimpleQueue[Union[bytes, _End]] = SimpleQueue()  # noqa: UP007
+        self._queue: SimpleQueue[Union[memoryview, _End]] = SimpleQueue()  # noqa: UP007
         self._loop = asyncio.new_event_loop()
         self._room = asyncio.Semaphore(_WAITING_PIECES)
         self._task: asyncio.Task[None] | None = None
@@ -125,7 +125,7 @@ class _Reading:
         self._task = self._loop.create_task(self._copy())
         self._thread.start()
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Iterator[memoryview]:
         while not isinstance(item := self._queue.get(), _End):
             self._loop.call_soon_threadsafe(self._room.release)
             yield item
@@ -200,7 +200,7 @@ class _Reading:
         if len(data) < _GATHERED_BYTES:
             await asyncio.sleep(_GATHER_S)
 
-    async def _put(self, piece: bytes | None) -> None:
+    async def _put(self, piece: memoryview | None) -> None:
         if piece:
             await self._room.acquire()
             self._queue.put(piece)

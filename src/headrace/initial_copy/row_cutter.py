@@ -22,8 +22,8 @@ class RowCutter:
         self._held = 0
         self._wanted = size
 
-    def feed(self, data: bytes) -> bytes | None:
-        """Take the next bytes; returns whole rows once there are enough."""
+    def feed(self, data: bytes) -> memoryview | None:
+        """Take the next bytes; returns whole rows once there are enough, without a copy of their own."""
         self._parts.append(data)
         self._held += len(data)
         if self._held < self._wanted:
@@ -33,16 +33,16 @@ class RowCutter:
         self._keep(joined[end:] if end else joined)
         # A row that spans many pieces is looked at again only when it has doubled, not with every piece.
         self._wanted = max(self._size, 2 * self._held)
-        return joined[:end] if end else None
+        return memoryview(joined)[:end] if end else None
 
-    def finish(self) -> bytes:
+    def finish(self) -> memoryview:
         """The rows that are left, possibly none."""
         rest = b"".join(self._parts)
         self._keep(b"")
         if _end_of_rows(rest) != len(rest):
             msg = "the rows of a COPY end in the middle of a row"
             raise ProtocolError(msg)
-        return rest
+        return memoryview(rest)
 
     def _keep(self, rest: bytes) -> None:
         self._parts = [rest] if rest else []
@@ -52,7 +52,8 @@ class RowCutter:
 def _end_of_rows(data: bytes) -> int:
     """The position behind the last line end outside quotes, 0 if there is none. `data` starts at a row's start."""
     last = data.rfind(b"\n")
-    if last < 0 or data.count(b'"', 0, last) % 2 == 0:
+    # Most data has no quotes at all, and to see that takes a fraction of the time of counting them.
+    if last < 0 or b'"' not in data or data.count(b'"', 0, last) % 2 == 0:
         return last + 1
     values = np.frombuffer(data, dtype=np.uint8)
     line_ends = np.flatnonzero(values == ord("\n"))

@@ -35,7 +35,7 @@ class CopyRows:
     rejected: Mapping[str, Rejected] = field(default_factory=dict)
 
 
-def read_copy_csv(data: bytes | pa.Buffer, columns: Sequence[tuple[str, Conversion]]) -> CopyRows:
+def read_copy_csv(data: bytes | memoryview | pa.Buffer, columns: Sequence[tuple[str, Conversion]]) -> CopyRows:
     """Read whole rows of CSV as Postgres writes it: NULL is an unquoted empty field, an empty text is a quoted one."""
     types = [conversion.arrow_type for _, conversion in columns]
     direct = {index for index, arrow_type in enumerate(types) if _is_any(arrow_type, *_SAFE, *_FALLIBLE)}
@@ -64,7 +64,9 @@ def _fits(decimals: pa.Decimal128Array) -> bool:
     return extent["min"] is None or bool(-limit < extent["min"] and extent["max"] < limit)
 
 
-def _read_or_explain(data: bytes | pa.Buffer, types: Sequence[pa.DataType], direct: set[int]) -> pa.RecordBatch:
+def _read_or_explain(
+    data: bytes | memoryview | pa.Buffer, types: Sequence[pa.DataType], direct: set[int]
+) -> pa.RecordBatch:
     try:
         return _read(data, types, direct)
     except pa.ArrowInvalid:
@@ -73,7 +75,7 @@ def _read_or_explain(data: bytes | pa.Buffer, types: Sequence[pa.DataType], dire
         raise ProtocolError(msg) from None
 
 
-def _read(data: bytes | pa.Buffer, arrow_types: Sequence[pa.DataType], direct: set[int]) -> pa.RecordBatch:
+def _read(data: bytes | memoryview | pa.Buffer, arrow_types: Sequence[pa.DataType], direct: set[int]) -> pa.RecordBatch:
     """Parse the `direct` columns to their types and leave the others text."""
     names = [str(index) for index in range(len(arrow_types))]
     types = {name: arrow_types[index] if index in direct else pa.string() for index, name in enumerate(names)}

@@ -30,7 +30,7 @@ def cut(data: bytes, pieces: list[int], size: int) -> list[bytes]:
             break
         chunks.append(cutter.feed(data[at : at + length]))
         at += length
-    return [chunk for chunk in [*chunks, cutter.finish()] if chunk]
+    return [bytes(chunk) for chunk in [*chunks, cutter.finish()] if chunk]
 
 
 @settings(max_examples=400, deadline=None)
