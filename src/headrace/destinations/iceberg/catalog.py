@@ -86,6 +86,8 @@ class Catalog:
         self.java = java
         self._properties = catalog_properties(config)
         self._making_namespace = threading.Lock()
+        # Made once: each takes a dozen calls.
+        self._identifiers: dict[tuple[str, ...], Any] = {}
         if config.catalog.type is CatalogType.SQLITE:
             _make_directory(_sqlite_file(config).parent)
         with java_errors(f"open the {config.catalog.type.value} catalog"):
@@ -164,7 +166,10 @@ class Catalog:
             self.java.close(self._catalog)
 
     def _identifier(self, name: tuple[str, ...]) -> Any:
-        return self.java.iceberg.catalog.TableIdentifier.of(self.java.strings(name))
+        known = self._identifiers.get(name)
+        if known is None:
+            known = self._identifiers[name] = self.java.iceberg.catalog.TableIdentifier.of(self.java.strings(name))
+        return known
 
 
 def _make_directory(path: Path) -> None:

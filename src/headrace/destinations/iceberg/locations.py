@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import uuid
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -29,6 +31,10 @@ def own_location(table: Any, name: str) -> str:
 
 
 def _has_files(io: Any, prefix: str) -> bool:
+    place = urlparse(prefix)
+    if place.scheme in ("", "file"):
+        # Not by listing: most tables are new, and each Java exception costs hundreds of calls to tell of itself.
+        return any(path.is_file() for path in Path(place.path).rglob("*"))
     try:
         return bool(io.listPrefix(prefix).iterator().hasNext())
     except Py4JJavaError as error:
