@@ -20,6 +20,7 @@ from processes import CpuMeter, megabytes
 
 __all__ = ["run"]
 
+WARM_ROWS = 10_000
 KEYS = {"order_line": "ol_o_id", "stock": "s_i_id", "customer": "c_id"}
 
 
@@ -72,16 +73,16 @@ def copy_with_jdbc(
 
 
 def warm_up(lakehouse: Lakehouse, server: PostgresServer, tables: int) -> None:
-    """Copy many small tables, by both sides."""
+    """Copy many small tables, by both sides; not so small that the driver reads them itself, without Spark."""
     names = [f"small_{n}" for n in range(tables)]
     with server.database("warm") as conninfo, psycopg.connect(conninfo, autocommit=True) as connection:
         for name in names:
             connection.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, a text, b numeric(10, 2), c timestamptz)")
-            connection.execute(f"INSERT INTO {name} SELECT i, i, i, now() FROM generate_series(1, 100) i")
+            connection.execute(f"INSERT INTO {name} SELECT i, i, i, now() FROM generate_series(1, {WARM_ROWS}) i")
         connection.execute("CREATE PUBLICATION bench FOR ALL TABLES")
         for n in range(2):
             own = copy_with_pipeline(lakehouse, conninfo, f"warm_{n}")
-            keys = {name: KeyRange("id", 1, 100) for name in names}
+            keys = {name: KeyRange("id", 1, WARM_ROWS) for name in names}
             jdbc = copy_with_jdbc(lakehouse, conninfo, f"warm_{n}", keys, own.ranges)
             print(f"  warming up with {tables} small tables: pipeline {_shown(own)}, JDBC {_shown(jdbc)}")
             lakehouse.forget(f"warm_{n}")

@@ -88,6 +88,8 @@ class Lakehouse:
         if self._reader.namespace_exists(namespace):
             for name in self._reader.list_tables(namespace):
                 self._reader.drop_table(name)
+            # A new pipeline looks through all there are for tables of its own: rounds must not slow down the next.
+            self._reader.drop_namespace(namespace)
         for root in ("ours", PEER):
             shutil.rmtree(self.root / root / namespace, ignore_errors=True)
 
