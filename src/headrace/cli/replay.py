@@ -170,7 +170,7 @@ def _replayed(
             try:
                 context = DestinationContext(settings.id, store, spark, quarantine=settings.quarantine)
                 asked = lambda: signals.asked is not None  # noqa: E731
-                replay = Replay(log, Translated(destination), context, progress=progress, stopping=asked)
+                replay = Replay(log, Translated(destination), context, store, progress=progress, stopping=asked)
                 reached = replay.run(until=until, fresh=fresh)
             finally:
                 store.close()
