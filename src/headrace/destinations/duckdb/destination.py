@@ -78,6 +78,8 @@ class DuckDBDestination:
         shared = settings.staging is not None or _on_this_machine(context.spark)
         staging = Staging(_staging_root(settings), settings.place()[1], context.pipeline_id, shared=shared)
         database.on_failure = records.forget_all
+        # Nobody else reads what lies there.
+        database.overflow = staging.path
         database.open()
         try:
             with database.transaction("open the record of the pipeline") as session:
