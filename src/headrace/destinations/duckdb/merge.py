@@ -165,7 +165,8 @@ class _Step:
             msg = f"table {self.source.table.name} has no key, and a column rowid, the name by which DuckDB tells rows"
             hint = "give the table a primary key, or rename the column"
             raise DestinationRejected(msg, hint=hint)
-        shared = [(self.columns[a], given) for a, given in self.inputs.items() if a in self.columns]
+        found_by = [column.attnum for column in self.source.found_by if column.attnum in self.columns]
+        shared = [(self.columns[attnum], self.inputs[attnum]) for attnum in found_by]
         same = [_equal(f"t.{quoted(column.name)}", f"c.{given}", column.type) for column, given in shared]
         if self.merge.soft_delete:
             same.append(f"NOT t.{quoted(DELETED)}")
