@@ -93,14 +93,17 @@ class _Step:
             self._take_equal()
         self._insert(_CHANGES, "op <> 'D'", [self._expression(column) for column in self.merge.columns])
 
-    def _any(self, where: str) -> bool:
-        return bool(self._session.rows(f"SELECT 1 FROM {_CHANGES} WHERE {where} LIMIT 1"))
+    def _any(self, where: str, rows: str = _CHANGES) -> bool:
+        return bool(self._session.rows(f"SELECT 1 FROM {rows} WHERE {where} LIMIT 1"))
 
     def _expression(self, column: RecordedColumn) -> str:
         given = self.inputs.get(column.attnum)
         return typed(self.merge.existing.get(column.attnum) if given is None else f"c.{given}", column.type)
 
     def _insert(self, rows: str, where: str, expressions: Sequence[str]) -> None:
+        # An insert of nothing could still make a file, in a lake.
+        if not self._any(where, rows):
+            return
         names = [column.name for column in self.merge.columns]
         values = list(expressions)
         if self.merge.soft_delete:
