@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from headrace.config.duckdb import DuckDBConfig, DuckLakeConfig
+from headrace.config.duckdb import MOTHERDUCK, DuckDBConfig, DuckLakeConfig
 from headrace.destinations.duckdb.database import Database
 from headrace.errors import DestinationError
 from headrace.schema import quote_identifier
@@ -30,6 +30,7 @@ __all__ = [
     "duckdb_with_lake",
     "interrupted_commit",
     "lake_settings",
+    "motherduck_in",
     "read_attached",
     "read_released",
 ]
@@ -75,6 +76,24 @@ class DuckDBFile:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         return canonical_rows(self.table(table.split(".", 1)))
+
+
+def motherduck_in(root: Path, token: str, patch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Have databases at MotherDuck be files in a directory, for those who know the token. Returns what is asked for."""
+    connect, told = duckdb.connect, list[dict[str, Any]]()
+
+    def local(database: str = ":memory:", **given: Any) -> duckdb.DuckDBPyConnection:
+        if not database.startswith(MOTHERDUCK):
+            return connect(database, **given)
+        config = dict(given["config"])
+        told.append({"database": database, "token": config.pop("motherduck_token", None)})
+        if told[-1]["token"] != token:
+            msg = f"Invalid Input Error: Jwt {told[-1]['token']} is not valid"
+            raise duckdb.InvalidInputException(msg)
+        return connect(str(root / f"{database.removeprefix(MOTHERDUCK)}.duckdb"), config=config)
+
+    patch.setattr(duckdb, "connect", local)
+    return told
 
 
 @contextmanager

@@ -35,7 +35,8 @@ _HEAD = """# What destinations do
 
 Each line is a test of the [conformance suite](../concepts/destinations.md#testing-yours), which every destination
 passes against its real engine. ✓: it does. `not yet`: it could, and is not built. `engine cannot`: what is below the
-destination has no way to do it. Numbers lead to the reasons at the end.
+destination has no way to do it. Numbers lead to the reasons at the end. MotherDuck's tests run against a file that is
+opened in its place: what the service itself does differently they cannot tell.
 
 """
 

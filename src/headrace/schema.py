@@ -189,3 +189,13 @@ class ReplicatedTableSchema:
     def identity(self) -> tuple[Column, ...]:
         """The replicated columns that identify a row in an UPDATE or DELETE."""
         return tuple(column for column in self.columns if column.attnum in self.table.identity_attnums)
+
+    @property
+    def found_by(self) -> tuple[Column, ...]:
+        """The columns by which a row is found: the key's, where every change has them; else all that identify it.
+
+        A destination may have columns that nothing fills any more. They are not among these: rows from before still
+        have values in them.
+        """
+        key, identity = self.table.key, self.identity
+        return key if key and all(column in identity for column in key) else identity

@@ -78,7 +78,11 @@ def advanced(
         raise _refused(new, f"the policy refuses {', '.join(refused)}")
     if policies.mirrors:
         return Target.same(new)
-    return _settled(_Columns(policies, target, change).columns, policies, target, new)
+    columns = _Columns(policies, target, change)
+    unlike = [column.name for column in new.found_by if column.attnum in columns.unlike]
+    if unlike:
+        raise _refused(new, f"rows are found by {', '.join(unlike)}, and existing ones do not have its values there")
+    return _settled(columns.columns, policies, target, new)
 
 
 class _Columns:
@@ -86,6 +90,8 @@ class _Columns:
 
     def __init__(self, policies: SchemaPolicies, target: Target, change: SchemaChange) -> None:
         self._policies = policies
+        self.unlike: set[int] = set()
+        """Columns of the source, by attnum, whose values existing rows do not have where new ones get them."""
         self.columns: list[tuple[Column, int | None]] = [
             (column, target.sources.get(column.attnum)) for column in target.schema.columns
         ]
@@ -130,6 +136,7 @@ class _Columns:
         elif policy is SchemaPolicy.LENIENT:
             self._detach(now.attnum)
             self._add(now)
+            self.unlike.add(now.attnum)
 
     def _add(self, column: Column) -> None:
         """A column of the same name that nothing fills is filled again, if it has the same type."""
@@ -139,6 +146,7 @@ class _Columns:
                     msg = f"column {column.name} was added with another type than the one kept of this name"
                     raise SchemaChangeRefused(msg)
                 self.columns[index] = (known, column.attnum)
+                self.unlike.add(column.attnum)
                 return
         taken = {known.attnum for known, _ in self.columns}
         free = column.attnum if column.attnum not in taken else max(_OWN_ATTNUMS, *taken) + 1

@@ -9,12 +9,15 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from duckdb_reading import DuckDBFile, canonical_rows, duckdb_settings, interrupted_commit
+from duckdb_reading import DuckDBFile, canonical_rows, duckdb_settings, interrupted_commit, motherduck_in
+from headrace.config.duckdb import DuckDBConfig
 from headrace.config.table_mode import TableMode
 from headrace.destinations.duckdb import DuckDBDestination
 from headrace.schema import TableName
 from headrace.testing.destination_suite import DestinationSuite, Moment, Values
 from headrace.testing.gaps import Gap, GapKind
+
+_TOKEN = "anything"
 
 
 class TestDuckDBDestination(DestinationSuite):
@@ -46,3 +49,19 @@ class TestDuckDBDestination(DestinationSuite):
 
     def interrupted(self, destination: DuckDBDestination, moment: Moment) -> AbstractContextManager[None]:
         return interrupted_commit(moment)
+
+
+class TestMotherDuckDestination(TestDuckDBDestination):
+    """Against files behind the same interface: see `motherduck_in`."""
+
+    title = "MotherDuck"
+
+    @pytest.fixture
+    def destination(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckDBDestination:
+        motherduck_in(tmp_path, _TOKEN, monkeypatch)
+        self.reader = DuckDBFile(tmp_path / "shop.duckdb")
+        return self.in_mode(None, TableMode.MIRROR)
+
+    def in_mode(self, destination: DuckDBDestination | None, mode: TableMode) -> DuckDBDestination:
+        settings = {"database": "md:shop", "token": _TOKEN, "mode": mode.value, "engine": {"memory_limit": "500MB"}}
+        return DuckDBDestination(DuckDBConfig.model_validate(settings))

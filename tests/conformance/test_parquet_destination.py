@@ -29,7 +29,8 @@ class Interruption(Exception):
 
 def replayed(location: Path) -> MemoryDestination:
     rows = MemoryDestination()
-    Replay(open_log(str(location)), rows, DestinationContext(1, MemoryStore(), None)).run()
+    store = MemoryStore()
+    Replay(open_log(str(location)), rows, DestinationContext(1, store, None), store).run()
     return rows
 
 

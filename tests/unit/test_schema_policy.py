@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import SchemaChangeRefused
 from headrace.pgtypes.registry import builtin_type
-from headrace.schema import Column, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
+from headrace.schema import Column, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
 from headrace.schema_change import ChangeKind
 from headrace.schema_policy import SchemaPolicies, SchemaPolicy, Target, advanced
 from headrace.spark.projection import projected
@@ -108,6 +108,25 @@ def test_an_identity_that_the_target_lacks_is_refused() -> None:
     moved = replace(moved, table=replace(moved.table, identity_attnums=(3,)))
     with pytest.raises(SchemaChangeRefused, match="identified by b"):
         target_of(policies("ignore"), [schema(A), moved])
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [[schema(A, B), schema(column("z", 2), B)], [schema(A, B), schema(B), schema(column("a", 5), B)]],
+    ids=["renamed", "filled again"],
+)
+def test_a_column_by_which_rows_are_found_has_their_values(versions: list[ReplicatedTableSchema]) -> None:
+    assert target_of(policies("lenient"), versions)
+    full = [_without_key(version) for version in versions]
+    with pytest.raises(SchemaChangeRefused, match="existing ones do not have its values there"):
+        target_of(policies("lenient"), full)
+
+
+def _without_key(version: ReplicatedTableSchema) -> ReplicatedTableSchema:
+    columns = tuple(replace(column, key_position=None) for column in version.table.columns)
+    attnums = tuple(column.attnum for column in columns)
+    table = replace(version.table, columns=columns, replica_identity=ReplicaIdentity.FULL, identity_attnums=attnums)
+    return replace(version, table=table)
 
 
 def test_rows_are_projected() -> None:

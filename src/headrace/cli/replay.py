@@ -12,6 +12,7 @@ import typer
 
 from ..config.load import load_pipeline_config
 from ..config.parquet import ParquetConfig
+from ..config.transforms import TransformsConfig
 from ..errors import ConfigError
 from ..lsn import Lsn
 from .entry import QuietInterrupts
@@ -69,7 +70,12 @@ def replay(
     what a pipeline straight to that destination would have written. The
     source database is not asked. A replay that was stopped or killed goes
     on where the destination stands; the next one brings what the log has
-    got since. With --until, all tables are as they were at one moment.
+    got since. With --until, all tables are as they were at one moment. A
+    table that the log was begun anew with, by a resync, is written anew.
+
+    The configuration's transforms apply to the log as to a source. If it
+    has the log among its destinations, they are in the log already, and
+    do not apply again.
 
     Credentials for the log are those of the configuration's destination
     with that location, if there is one; else what the machine has.
@@ -91,7 +97,8 @@ def replay(
             from ..destinations.parquet import open_log  # noqa: PLC0415
         log = open_log(source, _storage_options(settings, source))
         _refuse_itself(settings.lanes[name], source)
-        finished, reached = _replayed(settings, name, log, moment, fresh)
+        transforms = _transforms(settings, source)
+        finished, reached = _replayed(settings.model_copy(update={"transforms": transforms}), name, log, moment, fresh)
         where = "" if reached is None else f" up to {reached}"
         if not finished:
             typer.echo(f"stopped{where}; start it again to go on", err=True)
@@ -128,13 +135,26 @@ def _until(text: str | None) -> Until | None:
 def _storage_options(settings: PipelineConfig, source: str) -> Mapping[str, Any]:
     """Those of the destination that writes the log, if the configuration has it."""
     for section in settings.lanes.values():
-        if section.kind == "parquet" and section.options.get("location") == source:
+        if _writes(section, source):
             return ParquetConfig.model_validate(section.options).storage_options
     return {}
 
 
+def _transforms(settings: PipelineConfig, source: str) -> TransformsConfig:
+    """What is still to be done to the rows of the log: one that the configuration itself writes has it behind it."""
+    written = any(_writes(section, source) for section in settings.lanes.values())
+    return TransformsConfig() if written else settings.transforms
+
+
+def _writes(section: DestinationConfig, source: str) -> bool:
+    """Whether this is the destination whose log is at `source`."""
+    if section.kind != "parquet":
+        return False
+    return ParquetConfig.model_validate(section.options).place() == ParquetConfig(location=source).place()
+
+
 def _refuse_itself(section: DestinationConfig, source: str) -> None:
-    if section.kind == "parquet" and section.options.get("location") == source:
+    if _writes(section, source):
         msg = "the log cannot be replayed into itself"
         raise ConfigError(msg, hint="name another destination with --destination, or another configuration")
 
@@ -146,6 +166,7 @@ def _replayed(
         import psutil  # noqa: PLC0415
 
         from ..destinations.contract import DestinationContext  # noqa: PLC0415
+        from ..destinations.transforms import transformed  # noqa: PLC0415
         from ..destinations.translated import Translated  # noqa: PLC0415
         from ..pipeline.build import build_destinations, spark_config  # noqa: PLC0415
         from ..pipeline.replaying import Replay  # noqa: PLC0415
@@ -170,7 +191,8 @@ def _replayed(
             try:
                 context = DestinationContext(settings.id, store, spark, quarantine=settings.quarantine)
                 asked = lambda: signals.asked is not None  # noqa: E731
-                replay = Replay(log, Translated(destination), context, progress=progress, stopping=asked)
+                outer = Translated(transformed(destination, settings.transforms))
+                replay = Replay(log, outer, context, store, progress=progress, stopping=asked)
                 reached = replay.run(until=until, fresh=fresh)
             finally:
                 store.close()

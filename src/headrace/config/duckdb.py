@@ -87,6 +87,9 @@ class DuckDBConfig(TableDestinationConfig):
         places = {} if self.is_motherduck else {"database": str(Path(self.database).parent)}
         return places if self.staging is None else {**places, "staging": self.staging}
 
+    def place(self) -> tuple[str, str]:
+        return "database", self.database if self.is_motherduck else str(Path(self.database).resolve())
+
     @model_validator(mode="after")
     def _name_of_a_database(self) -> DuckDBConfig:
         if self.database == MOTHERDUCK:
@@ -210,3 +213,8 @@ class DuckLakeConfig(TableDestinationConfig):
         if self.catalog.type is not DuckLakeCatalogType.POSTGRES:
             places["catalog.uri"] = str(Path(self.catalog.uri).parent)
         return places if self.staging is None else {**places, "staging": self.staging}
+
+    def place(self) -> tuple[str, str]:
+        catalog = self.catalog
+        uri = catalog.uri if catalog.type is DuckLakeCatalogType.POSTGRES else str(Path(catalog.uri).resolve())
+        return "catalog", f"{catalog.type.value} {uri} {catalog.metadata_schema}"

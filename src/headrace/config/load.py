@@ -95,17 +95,34 @@ def _destinations(values: Mapping[str, Any]) -> Iterator[tuple[SettingPath, Any]
 
 
 def _twice(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Destinations with tables that are the same: they would write over each other."""
-    found: list[tuple[SettingPath, Any]] = []
+    """Destinations that would write over each other: the same, or with one place for what they know of the pipeline."""
+    found: list[tuple[SettingPath, Any, tuple[str, ...] | None]] = []
     for at, given in _destinations(values):
         section = given.model_dump() if isinstance(given, DestinationConfig) else given
         kind = section.get("kind") if isinstance(section, Mapping) else None
-        if not issubclass(DESTINATION_SETTINGS.get(str(kind), Section), (TableDestinationConfig, ParquetConfig)):
+        model = DESTINATION_SETTINGS.get(str(kind), Section)
+        if not issubclass(model, (TableDestinationConfig, ParquetConfig)):
             continue
-        same = next((other for other, known in found if known == section), None)
-        if same is not None:
-            yield Problem(at, f"is the same as {'.'.join(same)}: two destinations cannot share their tables")
-        found.append((at, section))
+        place = _place(str(kind), model, section)
+        for other, known, taken in found:
+            if known == section:
+                yield Problem(at, f"is the same as {'.'.join(other)}: two destinations cannot share their tables")
+                break
+            if place is not None and place == taken:
+                what = f"has the same {place[1]} as {'.'.join(other)}: give each destination one of its own"
+                yield Problem(at, what)
+                break
+        found.append((at, section, place))
+
+
+def _place(
+    kind: str, model: type[TableDestinationConfig | ParquetConfig], section: Mapping[str, Any]
+) -> tuple[str, ...] | None:
+    # Settings that are wrong are told by themselves.
+    with contextlib.suppress(ValidationError):
+        place = model.model_validate({name: value for name, value in section.items() if name != "kind"}).place()
+        return None if place is None else (kind, *place)
+    return None
 
 
 def destination_settings(config: DestinationConfig) -> BaseModel:

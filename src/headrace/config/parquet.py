@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -49,3 +50,7 @@ class ParquetConfig(Section):
     def directories(self) -> Mapping[str, str]:
         """The places it writes to, by the setting that names each."""
         return {"location": self.location}
+
+    def place(self) -> tuple[str, str]:
+        """See `TableDestinationConfig.place`."""
+        return "location", self.location.rstrip("/") if "://" in self.location else str(Path(self.location).resolve())

@@ -106,12 +106,11 @@ def _tuples(columns: Sequence[pa.Array]) -> Iterator[_Values]:
 
 
 class _Held:
-    """Rows by key, or by all their values where the table has no key: then equal rows stand together."""
+    """Rows by key, or by all that identifies them where the table has no key: then equal rows stand together."""
 
     def __init__(self, schema: ReplicatedTableSchema, names: Sequence[str]) -> None:
-        key = fold_key(schema)
-        self._keyed = key is not None
-        self._key = [names.index(name) for name in (names if key is None else key)]
+        self._keyed = fold_key(schema) is not None
+        self._key = [names.index(column.name) for column in schema.found_by]
         self._rows: dict[str, list[_Values]] = {}
 
     @property

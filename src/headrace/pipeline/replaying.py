@@ -1,6 +1,7 @@
 """Writes a stored change log to a destination, through the same contract as a pipeline: copies, then batch by batch.
 
-A destination that keeps its LSN goes on where it stands, so a replay that was cut off is just started again.
+A destination that keeps its LSN goes on where it stands, so a replay that was cut off is just started again. A log that
+was begun anew since, by another copy, is replayed from its beginning.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from ..destinations.parquet.manifest import DataFile, StoredRows
 from ..destinations.parquet.reader import LoggedTable, ParquetLog, read_changes
 from ..errors import ConfigError, DestinationRejected, TableNotFound
 from ..events import Relation, Truncate
-from ..lsn import Lsn
+from ..lsn import INVALID_LSN, Lsn
 from ..schema import ReplicatedTableSchema
+from ..stores.copies import CopyStore
+from ..stores.records import CopyRecord, CopyStart
 from .stored_batches import StoredReading
 
 __all__ = ["Replay", "Replayed", "Until"]
@@ -56,14 +59,19 @@ class Replay:
         log: ParquetLog,
         destination: Destination,
         context: DestinationContext,
+        copies: CopyStore,
         *,
         progress: Callable[[Replayed], None] = lambda _: None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """The log's tables are put into the context. `stopping` ends the run between two commits."""
+        """The log's tables are put into the context. `copies` keeps which copy of the log each was begun with.
+
+        `stopping` ends the run between two commits.
+        """
         self._log = log
         self._destination = destination
         self._context = context
+        self._known_copies = copies
         self._progress = progress
         self._stopping = stopping
 
@@ -89,6 +97,7 @@ class Replay:
         applied = {table.schema.table.id: self._begun(schema, table, fresh) for schema, table in tables.items()}
         copies = [commit for schema, table in tables.items() for commit in self._copies(schema, table, applied)]
         changes = [commit for table in tables.values() for commit in _changes(table, reading.before, applied)]
+        reading = replace(reading, since={table: lsn for table, lsn in applied.items() if lsn is not None})
         total, done = len(copies) + len(changes), 0
         for commit in copies:
             if self._stopping():
@@ -116,13 +125,22 @@ class Replay:
     def _begun(self, schema: ReplicatedTableSchema, table: LoggedTable, fresh: bool) -> Lsn | None:
         """Up to where the destination has the table; None: it is to be copied, or its copy to be gone on with."""
         applied, parts = self._destination.applied_lsn(schema), self._destination.copied_parts(schema)
-        start = _start(table)
-        # A position before the log's own beginning is that of an earlier copy, whose log this is not.
-        outdated = applied is not None and start is not None and applied < start
-        if fresh or outdated or (applied is None and not parts):
+        # What is there of another copy, or of one that is not known, says nothing about this log.
+        if fresh or not self._is_known(table) or (applied is None and not parts):
             self._destination.drop_table_for_copy(schema)
+            self._remember(table)
             return None
         return applied
+
+    def _is_known(self, table: LoggedTable) -> bool:
+        """Whether the destination's rows are of the copy that the log begins with."""
+        known = self._known_copies.get_copy(table.schema.table.id)
+        return known is not None and [record.snapshot for record in known[1]] == [_copy_name(table)]
+
+    def _remember(self, table: LoggedTable) -> None:
+        start = CopyStart(INVALID_LSN, INVALID_LSN, one_snapshot=True)
+        self._known_copies.begin_copy(table.schema.table.id, start)
+        self._known_copies.finish_copy_range(table.schema.table.id, CopyRecord(0, None, _copy_name(table), 0))
 
     def _copies(
         self, schema: ReplicatedTableSchema, table: LoggedTable, applied: dict[int, Lsn | None]
@@ -150,6 +168,14 @@ def _first_schema(table: LoggedTable) -> ReplicatedTableSchema:
     manifest = table.manifest(table.names[0])
     rows = next((step for step in manifest.steps if isinstance(step, StoredRows)), None)
     return manifest.schema if rows is None else rows.schema
+
+
+def _copy_name(table: LoggedTable) -> str:
+    """What tells a generation of a log from every other: the name of its first manifest, which is never written twice.
+
+    A new copy looks back, so its LSNs do not tell it from the one before.
+    """
+    return str(min(table.names, key=lambda name: name.sequence))
 
 
 def _start(table: LoggedTable) -> Lsn | None:

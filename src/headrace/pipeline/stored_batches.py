@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -39,11 +39,12 @@ _Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _FileReader:
-    """Reads a part, in a task or here; without what was committed at `before` or later."""
+    """Reads a part, in a task or here; of changes those committed from `since` on, and before `before`."""
 
     storage: Storage
     schema: ReplicatedTableSchema
     copied: bool
+    since: int | None = None
     before: int | None = None
 
     def __call__(self, part: _Part) -> Iterator[Read]:
@@ -51,7 +52,7 @@ class _FileReader:
         rejected = self._beside(beside)
         read = read_copied if self.copied else read_changes
         for batch in read(self.storage, file, self.schema):
-            yield Read(batch if self.copied else _until(batch, self.before), rejected, batch.nbytes)
+            yield Read(batch if self.copied else self._due(batch), rejected, batch.nbytes)
             rejected = None
 
     def _beside(self, files: Sequence[DataFile]) -> pa.RecordBatch | None:
@@ -59,17 +60,26 @@ class _FileReader:
         if not found:
             return None
         table = pa.Table.from_batches(found).cast(REJECTED_FIELDS).combine_chunks()
-        return _until(table.to_batches()[0], self.before)
+        return self._due(table.to_batches()[0])
+
+    def _due(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        lsn = batch["commit_lsn"]
+        if self.since is not None:
+            batch = batch.filter(pc.fill_null(pc.greater_equal(lsn, self.since), True))
+            lsn = batch["commit_lsn"]
+        return batch if self.before is None else batch.filter(pc.fill_null(pc.less(lsn, self.before), True))
 
 
 @dataclass(frozen=True, slots=True)
 class StoredReading:
-    """How a log is read: where, with what, and up to which commit."""
+    """How a log is read: where, with what, and between which commits."""
 
     storage: Storage
     spark: SparkSession | Any
     before: Lsn | None = None
     """Commits at this LSN or later are left out."""
+    since: Mapping[int, Lsn] = field(default_factory=dict)
+    """Per table, by OID: commits before this LSN are left out. A batch may begin before it."""
 
     def copy(self, manifest: Manifest) -> Iterator[tuple[ReplicatedTableSchema, Rows]]:
         """The rows of a part of an initial copy."""
@@ -84,25 +94,33 @@ class StoredReading:
         return EventBatch(end, tuple(table for table in tables if table.steps), partial(self._events, manifests))
 
     def _table(self, manifest: Manifest) -> TableBatch:
+        due = list(self._due(manifest))
         steps: list[Step] = [
             Changes(step.schema, self._rows(step, copied=False)) if isinstance(step, StoredRows) else step
-            for step in self._due(manifest.steps)
+            for step in due
         ]
-        return TableBatch(_schema_before(manifest), manifest.start, tuple(steps))
+        start = max(manifest.start, self.since.get(manifest.schema.table.id, manifest.start))
+        return TableBatch(_schema_before(due, manifest.schema), start, tuple(steps))
 
-    def _due(self, steps: Iterable[StoredStep]) -> Iterator[StoredStep]:
-        for step in steps:
-            first = step.files[0].first if isinstance(step, StoredRows) else (int(step.commit_lsn), 0)
-            if self.before is None or first is None or first[0] < self.before:
+    def _due(self, manifest: Manifest) -> Iterator[StoredStep]:
+        since = self.since.get(manifest.schema.table.id)
+        for step in manifest.steps:
+            first, last = _bounds(step)
+            begun = self.before is None or first is None or first < self.before
+            if begun and (since is None or last is None or last >= since):
                 yield step
 
     def _rows(self, step: StoredRows, *, copied: bool) -> Rows:
-        reader = _FileReader(self.storage, step.schema, copied, None if copied else self.before)
+        reader = self._reader(step, copied=copied)
         schema = row_schema(step.schema) if copied else changes_schema(step.schema)
         parts: list[_Part] = [(file, step.rejected if index == 0 else ()) for index, file in enumerate(step.files)]
         if self.spark is None or sum(file.bytes for file in step.files) <= LOCAL_BYTES:
             return read_here(self.spark, parts, reader, schema)
         return TaskRows(self.spark, [(part,) for part in parts], reader, schema, f"read {step.schema.table.name}")
+
+    def _reader(self, step: StoredRows, *, copied: bool) -> _FileReader:
+        bounds = (None, None) if copied else (self.since.get(step.schema.table.id), self.before)
+        return _FileReader(self.storage, step.schema, copied, *bounds)
 
     def _events(self, manifests: Sequence[Manifest]) -> Iterator[Event]:
         placed = heapq.merge(*(self._placed(manifest) for manifest in manifests), key=itemgetter(0))
@@ -110,9 +128,9 @@ class StoredReading:
 
     def _placed(self, manifest: Manifest) -> Iterator[tuple[_Place, PlacedEvent]]:
         last: _Place = (0, -1)
-        for step in self._due(manifest.steps):
+        for step in self._due(manifest):
             if isinstance(step, StoredRows):
-                reader = _FileReader(self.storage, step.schema, copied=False, before=self.before)
+                reader = self._reader(step, copied=False)
                 for file in step.files:
                     for read in reader((file, ())):
                         for event in row_events(step.schema, read.rows):
@@ -125,20 +143,22 @@ class StoredReading:
                 yield last, step
 
 
-def _schema_before(manifest: Manifest) -> ReplicatedTableSchema:
-    """The table as it was in front of the first step."""
-    step = manifest.steps[0] if manifest.steps else None
+def _bounds(step: StoredStep) -> tuple[int | None, int | None]:
+    """The LSNs of its first and its last commit."""
+    if not isinstance(step, StoredRows):
+        return int(step.commit_lsn), int(step.commit_lsn)
+    first, last = step.files[0].first, step.files[-1].last
+    return first and first[0], last and last[0]
+
+
+def _schema_before(steps: Sequence[StoredStep], schema: ReplicatedTableSchema) -> ReplicatedTableSchema:
+    """The table as it was in front of the first step; `schema` is that behind the last."""
+    step = steps[0] if steps else None
     if isinstance(step, StoredRows):
         return step.schema
     if isinstance(step, Relation):
         return step.old or step.new
-    return manifest.schema if step is None else step.schemas[0]
-
-
-def _until(batch: pa.RecordBatch, before: int | None) -> pa.RecordBatch:
-    if before is None:
-        return batch
-    return batch.filter(pc.fill_null(pc.less(batch["commit_lsn"], before), True))
+    return schema if step is None else step.schemas[0]
 
 
 def _bracketed(events: Iterable[PlacedEvent]) -> Iterator[Event]:

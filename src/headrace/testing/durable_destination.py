@@ -20,7 +20,7 @@ import pyarrow as pa
 from ..destinations.batch import Changes, EventBatch, TableBatch
 from ..destinations.contract import DestinationContext, Durability
 from ..destinations.existing_rows import existing_value
-from ..destinations.fold import fold_key, folded
+from ..destinations.fold import folded
 from ..destinations.rows import Rows
 from ..errors import DestinationError
 from ..events import Relation, Truncate
@@ -238,9 +238,9 @@ def _create(connection: sqlite3.Connection, schema: ReplicatedTableSchema) -> No
 
 
 def _copy(connection: sqlite3.Connection, schema: ReplicatedTableSchema, rows: Rows) -> None:
-    key, table_id = fold_key(schema), schema.table.id
+    table_id = schema.table.id
     for batch in rows.batches():
-        texts = insert_rows(connection, table_id, key, batch)
+        texts = insert_rows(connection, schema, batch)
         connection.executemany("INSERT INTO copied VALUES (?, ?)", ((table_id, text) for text in texts))
     _quarantine(connection, schema, rows)
 
@@ -250,7 +250,7 @@ def _write_steps(connection: sqlite3.Connection, part: TableBatch) -> None:
         if isinstance(step, Changes):
             _log(connection, step)
             _record_shape(connection, step.schema)
-            merge(connection, step.schema.table.id, fold_key(step.schema), folded(step))
+            merge(connection, step.schema, folded(step))
             _quarantine(connection, step.schema, step.rows)
         elif isinstance(step, Truncate):
             table_id = part.schema.table.id
@@ -295,7 +295,7 @@ def _alter(connection: sqlite3.Connection, relation: Relation) -> None:
 
     It may have been done already: which column is which, the record says, not the relation.
     """
-    table_id, key = relation.new.table.id, fold_key(relation.new)
+    table_id, found_by = relation.new.table.id, relation.new.found_by
     (recorded,) = connection.execute("SELECT shape FROM tables WHERE id = ?", (table_id,)).fetchone()
     if recorded == _shape(relation.new):
         return
@@ -308,7 +308,7 @@ def _alter(connection: sqlite3.Connection, relation: Relation) -> None:
     for rowid, text in found:
         old = json.loads(text)
         row = {new: json.loads(existing[new]) if name is None else old[name] for new, name in columns}
-        values = list(row.values()) if key is None else [row[name] for name in key]
+        values = [row[column.name] for column in found_by]
         connection.execute(
             "UPDATE state SET key = ?, row = ? WHERE rowid = ?", (canonical_text(values), canonical_text(row), rowid)
         )
@@ -321,8 +321,7 @@ def _record_shape(connection: sqlite3.Connection, schema: ReplicatedTableSchema)
 
 def _shape(schema: ReplicatedTableSchema) -> str:
     """Which names the columns have in the rows, and by which of them rows are found."""
-    key = fold_key(schema)
-    return canonical_text([[[c.attnum, c.name] for c in schema.columns], None if key is None else list(key)])
+    return canonical_text([[[c.attnum, c.name] for c in schema.columns], [c.name for c in schema.found_by]])
 
 
 def _quarantine(connection: sqlite3.Connection, schema: ReplicatedTableSchema, rows: Rows) -> None:

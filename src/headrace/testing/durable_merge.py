@@ -10,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..destinations.fold import fold_key
 from ..destinations.rows import Rows
+from ..schema import ReplicatedTableSchema
 from .canonical import canonical_text, canonical_texts, object_text
 
 __all__ = ["insert_rows", "merge"]
@@ -19,8 +21,6 @@ _INSERT = "INSERT INTO state (table_id, key, row) VALUES (?, ?, ?)"
 _DELETE_KEY = "DELETE FROM state WHERE table_id = ? AND key = ?"
 _DELETE_SOME = "DELETE FROM state WHERE rowid IN (SELECT rowid FROM state WHERE table_id = ? AND key = ? LIMIT ?)"
 _SELECT = "SELECT row FROM state WHERE table_id = ? AND key = ?"
-
-Key = Sequence[str]
 
 
 @dataclass(slots=True)
@@ -35,12 +35,10 @@ class _Folded:
     """The key under which the unchanged values stand; None: the same key."""
 
 
-def insert_rows(
-    connection: sqlite3.Connection, table_id: int, key: tuple[str, ...] | None, batch: pa.RecordBatch
-) -> list[str]:
+def insert_rows(connection: sqlite3.Connection, schema: ReplicatedTableSchema, batch: pa.RecordBatch) -> list[str]:
     """Add copied rows; returns their texts."""
-    names = batch.schema.names
-    positions = _positions(names, key)
+    names, table_id = batch.schema.names, schema.table.id
+    positions = _positions(names, schema)
     rows = list(canonical_texts(batch.columns))
     texts = [object_text(names, row) for row in rows]
     keys = (_key_text(row, positions) for row in rows)
@@ -48,11 +46,12 @@ def insert_rows(
     return texts
 
 
-def merge(connection: sqlite3.Connection, table_id: int, key: tuple[str, ...] | None, rows: Rows) -> None:
+def merge(connection: sqlite3.Connection, schema: ReplicatedTableSchema, rows: Rows) -> None:
     """Apply the folded changes of one step."""
+    table_id, key = schema.table.id, fold_key(schema)
     row_type = rows.arrow_schema.field("row").type
     names = [row_type.field(i).name for i in range(row_type.num_fields)]
-    changes = [change for batch in rows.batches() for change in _read(batch, names, key)]
+    changes = [change for batch in rows.batches() for change in _read(batch, _positions(names, schema), key)]
     # All values that are kept are read before anything goes: a key may be given up by one row and taken by another.
     _keep_unchanged(connection, table_id, names, changes)
     if key is None:
@@ -64,8 +63,7 @@ def merge(connection: sqlite3.Connection, table_id: int, key: tuple[str, ...] | 
     connection.executemany(_INSERT, added)
 
 
-def _read(batch: pa.RecordBatch, names: list[str], key: tuple[str, ...] | None) -> Iterator[_Folded]:
-    positions = _positions(names, key)
+def _read(batch: pa.RecordBatch, positions: Sequence[int], key: tuple[str, ...] | None) -> Iterator[_Folded]:
     origins: Iterable[Any] = [None] * batch.num_rows
     if key is not None:
         present = batch["origin"].is_valid().to_pylist()
@@ -96,5 +94,5 @@ def _key_text(row: Sequence[str], positions: Iterable[int]) -> str:
     return "[" + ",".join([row[i] for i in positions]) + "]"
 
 
-def _positions(names: Sequence[str], key: Key | None) -> list[int]:
-    return [names.index(name) for name in (names if key is None else key)]
+def _positions(names: Sequence[str], schema: ReplicatedTableSchema) -> list[int]:
+    return [names.index(column.name) for column in schema.found_by]

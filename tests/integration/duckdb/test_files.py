@@ -14,10 +14,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckdb_reading import DuckDBFile, duckdb_settings, lake_settings
+from duckdb_reading import DuckDBFile, duckdb_settings, lake_settings, motherduck_in
 from headrace.config.duckdb import DuckDBConfig, DuckLakeConfig
 from headrace.destinations.contract import DestinationContext
-from headrace.destinations.duckdb import DuckDBDestination, places
+from headrace.destinations.duckdb import DuckDBDestination
 from headrace.errors import ConfigError, DestinationConflict, DestinationError, DestinationRejected
 from headrace.lsn import Lsn
 from headrace.stores import MemoryStore
@@ -218,19 +218,8 @@ class TestMotherDuck:
 
     @pytest.fixture
     def connected(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-        connect, told = duckdb.connect, []
-
-        def local(database: str = ":memory:", config: dict[str, Any] | None = None) -> duckdb.DuckDBPyConnection:
-            given = dict(config or {})
-            told.append({"database": database, "token": given.pop("motherduck_token", None)})
-            if told[-1]["token"] != SECRET:
-                msg = f"Invalid Input Error: Jwt {told[-1]['token']} is not valid"
-                raise duckdb.InvalidInputException(msg)
-            return connect(str(tmp_path / f"{database.removeprefix('md:')}.duckdb"), config=given)
-
-        monkeypatch.setattr(places.duckdb, "connect", local)
         monkeypatch.delenv("motherduck_token", raising=False)
-        return told
+        return motherduck_in(tmp_path, SECRET, monkeypatch)
 
     def test_it_writes_as_to_a_file(
         self, connected: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

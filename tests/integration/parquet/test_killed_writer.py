@@ -30,8 +30,9 @@ def test_what_was_acknowledged_is_there_once(seed: int, tmp_path: Path) -> None:
         wanted = acknowledged + chance.randint(1, 12)
         acknowledged = max(acknowledged, _killed(location, wanted, chance.uniform(0, 0.02)))
     rows = MemoryDestination()
-    context = DestinationContext(1, MemoryStore(), None)
-    Replay(open_log(str(location)), rows, context).run()
+    store = MemoryStore()
+    context = DestinationContext(1, store, None)
+    Replay(open_log(str(location)), rows, context, store).run()
     found = sorted(rows.rows("public.orders")["id"].to_pylist())
     # The first batch brings the row before it too.
     assert found == list(range(found[-1] + 1))

@@ -18,10 +18,13 @@ from headrace.destinations.iceberg import IcebergDestination
 from headrace.destinations.memory import MemoryDestination
 from headrace.destinations.parquet import ParquetDestination, open_log
 from headrace.errors import DestinationError
+from headrace.lsn import Lsn
 from headrace.pipeline.replaying import Replay
 from headrace.stores import MemoryStore
 from headrace.testing.durable_destination import DurableDestination
+from headrace.testing.example_tables import ORDERS
 from headrace.testing.faulty_destination import FaultyDestination
+from headrace.testing.local_rows import Inserted, batch_of, local_rows, transaction
 from headrace.testing.s3 import S3Server
 from lakehouse import Lake, iceberg_settings, lake
 from load import SCHEMA, Writer
@@ -45,9 +48,9 @@ def source(connection: Connection) -> None:
     connection.execute("CREATE PUBLICATION pub FOR TABLE items, journal, scratch")
 
 
-def replayed(settings: ParquetConfig, destination: Destination, spark: Any, **how: Any) -> None:
+def replayed(settings: ParquetConfig, destination: Destination, spark: Any, store: MemoryStore) -> None:
     log = open_log(settings.location, settings.storage_options)
-    Replay(log, destination, DestinationContext(7, MemoryStore(), spark)).run(**how)
+    Replay(log, destination, DestinationContext(7, store, spark), store).run()
 
 
 class Crashes:
@@ -92,7 +95,7 @@ def test_a_log_written_through_failures_and_restarts_equals_its_source(
                 connection.execute("ALTER TABLE items ADD added int; INSERT INTO items VALUES (-9000, 1, 'x', 2)")
             running.until_applied(connection)
     memory, durable = MemoryDestination(), DurableDestination(tmp_path / "durable.db")
-    replayed(settings, memory, spark)
+    replayed(settings, memory, spark, MemoryStore())
     assert_equal_tables(connection, memory, *TABLES)
     _replayed_in_pieces(settings, durable, spark)
     assert_equal_tables(connection, durable, *TABLES)
@@ -103,7 +106,7 @@ def test_a_log_written_through_failures_and_restarts_equals_its_source(
 
 def _replayed_in_pieces(settings: ParquetConfig, destination: DurableDestination, spark: Any) -> None:
     """Cut off after every third write, and started again."""
-    writes = 0
+    writes, store = 0, MemoryStore()
 
     def fail(method: str, _table: str | None) -> None:
         nonlocal writes
@@ -114,7 +117,7 @@ def _replayed_in_pieces(settings: ParquetConfig, destination: DurableDestination
 
     for _ in range(1000):
         try:
-            replayed(settings, FaultyDestination(destination, fail), spark)
+            replayed(settings, FaultyDestination(destination, fail), spark, store)
         except DestinationError:
             continue
         return
@@ -141,12 +144,12 @@ def test_from_an_object_store_into_a_lakehouse(
         running.until_applied(connection)
         connection.execute("UPDATE scratch SET id = 2")
         running.until_applied(connection)
-    warehouse = tmp_path / "warehouse"
-    replayed(settings, IcebergDestination(iceberg_settings(warehouse)), spark)
+    warehouse, store = tmp_path / "warehouse", MemoryStore()
+    replayed(settings, IcebergDestination(iceberg_settings(warehouse)), spark, store)
     catalog = lake(warehouse)
     assert_equal_tables(connection, Lake(catalog), *TABLES)
     # Nothing is left to do.
-    replayed(settings, IcebergDestination(iceberg_settings(warehouse)), spark)
+    replayed(settings, IcebergDestination(iceberg_settings(warehouse)), spark, store)
     assert_equal_tables(connection, Lake(catalog), *TABLES)
     catalog.close()
 
@@ -183,3 +186,36 @@ def test_the_command(conninfo: str, connection: Connection, spark: Any, tmp_path
     itself = write_config(tmp_path / "itself.yaml", conninfo, destination={"kind": "parquet", "location": location})
     refused = invoke("replay", location, itself)
     assert (refused.exit_code, "into itself" in refused.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("own", [False, True])
+def test_transforms_apply_once(tmp_path: Path, own: bool) -> None:
+    location, store = tmp_path / "log", MemoryStore()
+    destination = ParquetDestination(ParquetConfig(location=str(location)))
+    destination.startup(DestinationContext(1, store, None))
+    destination.write_table_rows(ORDERS, local_rows(ORDERS, [{"id": 1, "name": "copied", "note": "secret"}]), 0)
+    changes = transaction(Lsn(100), Inserted(ORDERS, {"id": 2, "name": "streamed", "note": "secret"}))
+    destination.write_events(batch_of(changes, end=Lsn(200)))
+    destination.shutdown()
+    # The log's own destination, written another way: it has seen the same transforms.
+    log = {"log": {"kind": "parquet", "location": f"{location}/../log/"}} if own else {}
+    masked = {"columns": {"exclude": ["note"], "mask": {"name": {"kind": "fixed", "value": "someone"}}}}
+    file = write_config(
+        tmp_path / "pipeline.yaml",
+        "host=nowhere dbname=none user=nobody",
+        destination=None,
+        destinations={"lines": {"kind": "stdout"}, **log},
+        spark={"master": "local[2]"},
+        transforms={"tables": {"public.orders": masked}},
+    )
+    result = invoke("replay", location, file, "--destination", "lines")
+    assert result.exit_code == 0, result.stderr
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    rows = [line["row"] for line in lines if "row" in line]
+    if own:
+        assert [row["note"] for row in rows] == ["secret"] * 2
+    else:
+        assert rows == [{"id": row["id"], "name": "someone"} for row in rows]
+        assert len(rows) == 2
+        assert "secret" not in result.stdout

@@ -103,3 +103,32 @@ def test_two_cannot_share_their_tables(tmp_path: Path) -> None:
     assert problems(tmp_path, same) == [
         "destinations.again: is the same as destinations.lake: two destinations cannot share their tables"
     ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "setting"),
+    [
+        (
+            "kind: duckdb, database: /tmp/x/shop.db",
+            "kind: duckdb, database: /tmp/y/../x/shop.db, mode: changelog",
+            "database",
+        ),
+        ("kind: duckdb, database: 'md:shop'", "kind: duckdb, database: 'md:shop', namespace: raw", "database"),
+        (
+            "kind: ducklake, data_path: /tmp/l, catalog: {uri: /tmp/x/lake.sqlite}",
+            "kind: ducklake, data_path: /tmp/l, catalog: {uri: /tmp/x/lake.sqlite}, table_name: 'x_{table}'",
+            "catalog",
+        ),
+        ("kind: parquet, location: /tmp/x", "kind: parquet, location: /tmp/x/, compression: gzip", "location"),
+        ("kind: parquet, location: 's3://lake/x'", "kind: parquet, location: 's3://lake/x/'", "location"),
+    ],
+)
+def test_two_cannot_share_what_they_know_of_the_pipeline(tmp_path: Path, one: str, other: str, setting: str) -> None:
+    assert problems(tmp_path, f"{TWO}      one: {{{one}}}\n      other: {{{other}}}\n") == [
+        f"destinations.other: has the same {setting} as destinations.one: give each destination one of its own"
+    ]
+
+
+def test_two_in_different_places(tmp_path: Path) -> None:
+    more = "      one: {kind: duckdb, database: /tmp/one.db}\n      other: {kind: duckdb, database: /tmp/other.db}\n"
+    assert {"one", "other"} <= load(tmp_path, TWO + more).lanes.keys()

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from duckdb_reading import DuckDBFile, duckdb_settings
 from headrace.config.parquet import ParquetConfig
 from headrace.destinations.contract import Destination, DestinationContext
+from headrace.destinations.duckdb import DuckDBDestination
 from headrace.destinations.memory import MemoryDestination
 from headrace.destinations.null import NullDestination
 from headrace.destinations.parquet import ParquetDestination, open_log
@@ -46,6 +48,7 @@ class Source:
 
     def __init__(self, location: Path) -> None:
         self.location = location
+        self.copies = MemoryStore()
         self.log = ParquetDestination(ParquetConfig(location=str(location)))
         self.log.startup(CONTEXT)
         self.direct = MemoryDestination()
@@ -61,7 +64,13 @@ class Source:
             self.direct.write_events(part)
 
     def replay(self, destination: Destination, stopping: Callable[[], bool] = lambda: False, **how: Any) -> Lsn | None:
-        return Replay(open_log(str(self.location)), destination, CONTEXT, stopping=stopping).run(**how)
+        log = open_log(str(self.location))
+        return Replay(log, destination, CONTEXT, self.copies, stopping=stopping).run(**how)
+
+    def copied_anew(self, *keys: int) -> None:
+        """As by a resync."""
+        self.log.drop_table_for_copy(ORDERS)
+        self.log.write_table_rows(ORDERS, local_rows(ORDERS, [order(key) for key in keys]), 0)
 
 
 def _at(event: Event, time: datetime) -> Event:
@@ -171,21 +180,45 @@ def test_all_tables_as_of_a_commit(source: Source) -> None:
 
 
 def test_a_commit_within_a_batch(tmp_path: Path) -> None:
-    source = Source(tmp_path)
-    events = [
-        event
-        for number in range(3)
-        for event in transaction(
-            Lsn(100 + number), Inserted(ORDERS, order(10 + number)), Deleted(ORDERS, {"id": number})
-        )
+    source = Source(tmp_path / "log")
+    happened: list[tuple[Happening, ...]] = [
+        (Truncated((ORDERS,)), Inserted(ORDERS, order(10))),
+        (Inserted(ORDERS, order(11)), Deleted(ORDERS, {"id": 10})),
+        (Altered(ORDERS, WIDER), Inserted(WIDER, {**order(12), "more": "x"})),
+        (Inserted(WIDER, {**order(13), "more": "y"}),),
     ]
+    events = [event for number, some in enumerate(happened) for event in transaction(Lsn(100 + number), *some)]
     source.log.write_events(batch_of(events, end=Lsn(200)))
+    durable = DurableDestination(tmp_path / "target.db")
     replayed = MemoryDestination()
-    assert source.replay(replayed, until=Lsn(101)) == 102
-    assert keys(replayed) == [2, 3, 4, 10, 11]
-    # The rest comes with the next replay.
-    source.replay(replayed)
-    assert keys(replayed) == [3, 4, 10, 11, 12]
+    # One commit more each time: what is there already does not come again.
+    for until, expected in ((100, [10]), (101, [11]), (102, [11, 12]), (None, [11, 12, 13])):
+        for destination in (durable, replayed):
+            source.replay(destination, until=None if until is None else Lsn(until))
+        assert keys(replayed) == expected
+        durable.startup(CONTEXT)
+        assert sorted(row["id"] for row in durable.rows("public.orders")) == expected
+    changes = [(change.commit_lsn, change.tx_ordinal) for change in durable.change_log("public.orders")]
+    assert len(changes) == len(set(changes))
+    inserted = [event.commit_lsn for event in replayed.events() if isinstance(event, Insert)]
+    assert inserted == sorted(set(inserted))
+
+
+def test_values_that_no_type_holds_within_a_batch(tmp_path: Path) -> None:
+    source = Source(tmp_path / "log")
+    dated = example_table(78, "dated", {"id": "int8", "day": "date"}, ("id",))
+    source.log.write_table_rows(dated, local_rows(dated, []), 0)
+    happened = [transaction(Lsn(100 + number), Inserted(dated, {"id": number, "day": None})) for number in range(3)]
+    rejected = [
+        {"key": "{}", "column": "day", "text": "infinity", "commit_lsn": 100 + number, "tx_ordinal": 0}
+        for number in range(3)
+    ]
+    source.log.write_events(batch_of(*happened, end=Lsn(200), rejected=rejected))
+    path = tmp_path / "target.duckdb"
+    for until in (100, 101, 102):
+        source.replay(DuckDBDestination(duckdb_settings(path)), until=Lsn(until))
+        assert DuckDBFile(path).table(("headrace", "quarantine_1")).num_rows == until - 99
+        assert DuckDBFile(path).table(("public", "dated")).num_rows == until - 99
 
 
 def test_all_tables_as_of_a_moment(source: Source) -> None:
@@ -205,16 +238,41 @@ def test_a_moment_before_the_copy_is_refused(source: Source) -> None:
         source.replay(MemoryDestination(), until=NOON - timedelta(hours=2))
 
 
-def test_a_log_that_was_begun_anew_is_copied_anew(source: Source) -> None:
+@pytest.mark.parametrize("start", [800, 105], ids=["later", "looking back"])
+def test_a_log_that_was_begun_anew_is_copied_anew(source: Source, start: int) -> None:
     replayed = MemoryDestination()
     source.change(100, Inserted(ORDERS, order(10)))
     source.replay(replayed)
-    source.log.drop_table_for_copy(ORDERS)
-    source.log.write_table_rows(ORDERS, local_rows(ORDERS, [order(77)]), 0)
+    source.copied_anew(77)
     events = transaction(Lsn(900), Inserted(ORDERS, order(78)))
-    source.log.write_events(batch_of(events, start=Lsn(800), end=Lsn(910)))
+    source.log.write_events(batch_of(events, start=Lsn(start), end=Lsn(910)))
     source.replay(replayed)
     assert keys(replayed) == [77, 78]
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_new_copy_without_changes_yet(source: Source, changed: bool) -> None:
+    replayed = MemoryDestination()
+    if changed:
+        source.change(100, Inserted(ORDERS, order(10)))
+    source.replay(replayed)
+    source.copied_anew(77)
+    source.replay(replayed)
+    assert keys(replayed) == [77]
+    # From here on it is the known one.
+    source.change(200, Inserted(ORDERS, order(78)))
+    source.replay(replayed)
+    assert keys(replayed) == [77, 78]
+
+
+def test_a_destination_with_rows_of_another_log_is_written_anew(source: Source, tmp_path: Path) -> None:
+    replayed = MemoryDestination()
+    source.change(100, Inserted(ORDERS, order(10)))
+    source.replay(replayed)
+    other = Source(tmp_path / "other")
+    other.copied_anew(77)
+    other.replay(replayed)
+    assert keys(replayed) == [77]
 
 
 def test_fresh_writes_all_anew(source: Source) -> None:
@@ -253,7 +311,7 @@ def test_progress_is_told_in_commits(source: Source) -> None:
     much(source)
     told: list[Replayed] = []
     log = open_log(str(source.location))
-    Replay(log, MemoryDestination(), CONTEXT, progress=told.append).run()
+    Replay(log, MemoryDestination(), CONTEXT, MemoryStore(), progress=told.append).run()
     assert told[0] == Replayed(0, 11, "public.orders")
     assert (told[-1].done, told[-1].total) == (11, 11)
     assert [each.done for each in told] == sorted(each.done for each in told)
@@ -262,4 +320,4 @@ def test_progress_is_told_in_commits(source: Source) -> None:
 def test_an_empty_log(tmp_path: Path) -> None:
     ParquetDestination(ParquetConfig(location=str(tmp_path))).startup(CONTEXT)
     with pytest.raises(TableNotFound, match="no tables"):
-        Replay(open_log(str(tmp_path)), MemoryDestination(), CONTEXT).run()
+        Replay(open_log(str(tmp_path)), MemoryDestination(), CONTEXT, MemoryStore()).run()

@@ -54,9 +54,6 @@ class Session:
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self._connected().execute(sql, list(values)).fetchall()
 
-    def table(self, sql: str) -> pa.Table:
-        return self._connected().execute(sql).to_arrow_table()
-
     @contextmanager
     def given(self, name: str, rows: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
         """Rows as a table of this name, for statements inside. A reader can be read once."""
@@ -75,6 +72,8 @@ class Database:
         self.place = place
         self.on_failure: Callable[[], None] = lambda: None
         """Called when a transaction failed, before anybody else has the connection."""
+        self.overflow: str | None = None
+        """A directory for what is more than DuckDB's memory; None: DuckDB's own choice."""
         self._lock_timeout_s, self._release = lock_timeout_s, release
         self._lock = threading.RLock()
         self._connection: duckdb.DuckDBPyConnection | None = None
@@ -143,7 +142,7 @@ class Database:
         deadline, told = time.monotonic() + self._lock_timeout_s, False
         while True:
             try:
-                connection = self._connection = self._connection or self.place.connect()
+                connection = self._connection = self._connection or self._opened()
                 self.place.attach(connection)
                 return connection
             except duckdb.Error as error:
@@ -153,6 +152,12 @@ class Database:
                 _log.info("waiting for another process that has the database open", database=self.place.text)
                 told = True
             time.sleep(_POLL_S)
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
+        connection = self.place.connect()
+        if self.overflow is not None:
+            connection.execute("SET temp_directory = ?", [self.overflow])
+        return connection
 
     @staticmethod
     def commit(connection: duckdb.DuckDBPyConnection) -> None:

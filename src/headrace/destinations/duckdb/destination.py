@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...config.duckdb import DuckDBConfig, DuckLakeCatalogType, DuckLakeConfig
+from ...config.duckdb import DuckDBConfig, DuckLakeConfig
 from ...config.table_mode import TableMode
 from ...errors import DestinationRejected, PipelineStateError
 from ...events import Relation
@@ -76,8 +76,10 @@ class DuckDBDestination:
         database = _database(settings, self._place)
         records, quarantine = Records(context.pipeline_id, name), Quarantine(context.pipeline_id, name)
         shared = settings.staging is not None or _on_this_machine(context.spark)
-        staging = Staging(_staging_root(settings), _address(settings), context.pipeline_id, shared=shared)
+        staging = Staging(_staging_root(settings), settings.place()[1], context.pipeline_id, shared=shared)
         database.on_failure = records.forget_all
+        # Nobody else reads what lies there.
+        database.overflow = staging.path
         database.open()
         try:
             with database.transaction("open the record of the pipeline") as session:
@@ -304,15 +306,6 @@ def _staging_root(settings: DuckDBConfig | DuckLakeConfig) -> str | None:
     if settings.staging is not None or isinstance(settings, DuckLakeConfig) or settings.is_motherduck:
         return settings.staging
     return str(Path(settings.database).absolute().parent)
-
-
-def _address(settings: DuckDBConfig | DuckLakeConfig) -> str:
-    """What tells one database from another."""
-    if isinstance(settings, DuckDBConfig):
-        return settings.database if settings.is_motherduck else str(Path(settings.database).absolute())
-    catalog = settings.catalog
-    uri = catalog.uri if catalog.type is DuckLakeCatalogType.POSTGRES else str(Path(catalog.uri).absolute())
-    return f"{catalog.type.value} {uri} {catalog.metadata_schema}"
 
 
 def _on_this_machine(spark: Any) -> bool:

@@ -15,10 +15,11 @@ __all__ = ["existing_default", "typed"]
 _VALUE = "_headrace_value"
 
 
-def existing_default(session: Session, column: WantedColumn, *, nested: bool) -> str | None:
+def existing_default(session: Session, column: WantedColumn, kind: str, *, nested: bool) -> str | None:
     """The value as a literal for DEFAULT; None: NULL. Raises CannotAlter where no literal is that value.
 
-    `nested`: whether a list or a map can be a default at all.
+    `kind` is the type that the column has now, in which the value may have other digits. `nested`: whether a list or a
+    map can be a default at all.
     """
     if column.source.missing is None:
         return None
@@ -29,13 +30,14 @@ def existing_default(session: Session, column: WantedColumn, *, nested: bool) ->
     if converted.rejected is not None or (is_nested and not nested):
         raise CannotAlter(msg)
     with session.given(_VALUE, pa.table({"value": converted.values})):
-        ((text,),) = session.rows(f"SELECT CAST(value AS VARCHAR) FROM {_VALUE}")
+        value = typed("value", kind)
+        ((text,),) = session.rows(f"SELECT CAST({value} AS VARCHAR) FROM {_VALUE}")
         if text is None:
             return None
-        same = f"SELECT {typed(literal(text), column.type)} IS NOT DISTINCT FROM value FROM {_VALUE}"
+        same = f"SELECT {typed(literal(text), kind)} IS NOT DISTINCT FROM {value} FROM {_VALUE}"
         if session.rows(same) != [(True,)]:
             raise CannotAlter(msg)
-    return typed(literal(text), column.type) if is_nested else literal(text)
+    return typed(literal(text), kind) if is_nested else literal(text)
 
 
 def typed(expression: str | None, kind: str) -> str:

@@ -6,15 +6,13 @@ that no name of theirs meets one of ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ...errors import DestinationError, DestinationRejected, RetryPolicy
+from ...errors import DestinationError, DestinationRejected, RetryPolicy, TableSchemaChanged
 from ...schema import ReplicatedTableSchema
 from ..fold import fold_key
 from ..soft_delete import DELETED, DELETED_AT
@@ -25,7 +23,7 @@ from .record import RecordedColumn
 
 __all__ = ["TableMerge", "truncate"]
 
-_ROWS, _GONE = "_headrace_rows", "_headrace_gone"
+_ROWS, _CHANGES, _COMPLETED = "_headrace_rows", "_headrace_changes", "_headrace_completed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,100 +38,113 @@ class TableMerge:
     """What a row shows, as SQL, in a column that came after it, by attnum; None: NULL."""
     soft_delete: bool
 
-    def apply(self, source: ReplicatedTableSchema, folded: pa.Table) -> None:
-        """The folded changes of one schema version."""
-        if not folded.num_rows:
+    def apply(self, source: ReplicatedTableSchema, folded: Iterable[pa.RecordBatchReader]) -> None:
+        """The folded changes of one schema version.
+
+        All at once, as what one row takes from another's former state must still be there; so they are put down at
+        DuckDB first, which needs no memory for them.
+        """
+        names: list[str] | None = None
+        for piece in folded:
+            make = f"CREATE OR REPLACE TEMP TABLE {_CHANGES} AS" if names is None else f"INSERT INTO {_CHANGES}"
+            names = piece.schema.field("row").type.names
+            with self.session.given(_ROWS, _flat(piece)):
+                self.session.run(f"{make} FROM {_ROWS}")
+        if names is None:
             return
-        step = _Step(self, source, folded)
+        step = _Step(self, source, names)
         if step.key is None:
             step.without_key()
         else:
             step.by_key(step.key)
+        self.session.run(f"DROP TABLE {_CHANGES}")
 
 
 class _Step:
-    def __init__(self, merge: TableMerge, source: ReplicatedTableSchema, folded: pa.Table) -> None:
+    def __init__(self, merge: TableMerge, source: ReplicatedTableSchema, names: Sequence[str]) -> None:
         self.merge, self.source = merge, source
         self._session, self._table = merge.session, merge.table
-        names = folded.schema.field("row").type.names
         self.inputs = {source.table.column(name).attnum: f"c{place}" for place, name in enumerate(names)}
         self.columns = {column.attnum: column for column in merge.columns}
         key = fold_key(source)
         self.key = None if key is None else [source.table.column(name).attnum for name in key]
         if not self.columns.keys() >= set(self.key or ()):
             msg = f"a column of the key of table {source.table.name} came and went within one batch"
-            raise DestinationRejected(msg, hint=f"copy it again: headrace resync PIPELINE.YAML {source.table.name}")
-        self.changes = _flat(folded)
+            raise TableSchemaChanged(msg)
 
     def by_key(self, key: Sequence[int]) -> None:
-        op, rows = self.changes["op"], self.changes.filter(pc.not_equal(self.changes["op"], "D"))
-        lacking = rows.filter(rows["unchanged"].is_valid())
-        completed = self._completed(key, lacking) if lacking.num_rows else None
+        lacks = self._any("op <> 'D' AND unchanged IS NOT NULL")
+        if lacks:
+            self._complete(key)
         if self.merge.soft_delete:
-            self._flag(key, self.changes.filter(pc.equal(op, "D")))
+            self._flag(key)
             # A row of an insert's key may be there: one that was deleted at the source.
-            self._delete(key, rows)
+            self._delete(key, "op <> 'D'")
         else:
-            self._delete(key, self.changes.filter(pc.not_equal(op, "I")))
-        if completed is not None:
-            self._insert(completed, [f"x{place}" for place in range(len(self.merge.columns))])
-            rows = rows.filter(rows["unchanged"].is_null())
-        self._insert(rows, [self._expression(column) for column in self.merge.columns])
+            self._delete(key, "op <> 'I'")
+        if lacks:
+            self._insert(_COMPLETED, "found", [f"c.x{place}" for place in range(len(self.merge.columns))])
+            self._session.run(f"DROP TABLE {_COMPLETED}")
+        whole = "op <> 'D' AND unchanged IS NULL"
+        self._insert(_CHANGES, whole, [self._expression(column) for column in self.merge.columns])
 
     def without_key(self) -> None:
-        gone = pc.equal(self.changes["op"], "D")
-        if pc.any(gone).as_py():
-            self._take_equal(self.changes.filter(gone))
-        rows = self.changes.filter(pc.invert(gone))
-        self._insert(rows, [self._expression(column) for column in self.merge.columns])
+        if self._any("op = 'D'"):
+            self._take_equal()
+        self._insert(_CHANGES, "op <> 'D'", [self._expression(column) for column in self.merge.columns])
+
+    def _any(self, where: str, rows: str = _CHANGES) -> bool:
+        return bool(self._session.rows(f"SELECT 1 FROM {rows} WHERE {where} LIMIT 1"))
 
     def _expression(self, column: RecordedColumn) -> str:
         given = self.inputs.get(column.attnum)
         return typed(self.merge.existing.get(column.attnum) if given is None else f"c.{given}", column.type)
 
-    def _insert(self, rows: pa.Table, expressions: Sequence[str]) -> None:
-        if not rows.num_rows:
+    def _insert(self, rows: str, where: str, expressions: Sequence[str]) -> None:
+        # An insert of nothing could still make a file, in a lake.
+        if not self._any(where, rows):
             return
         names = [column.name for column in self.merge.columns]
         values = list(expressions)
         if self.merge.soft_delete:
             names, values = [*names, DELETED, DELETED_AT], [*values, "FALSE", "NULL"]
-        with self._session.given(_ROWS, rows):
+        self._session.run(
+            f"INSERT INTO {self._table} ({listed(names)}) SELECT {', '.join(values)} FROM {rows} AS c WHERE {where}"
+        )
+
+    def _same_key(self, key: Sequence[int]) -> str:
+        pairs = ((quoted(self.columns[attnum].name), self.inputs[attnum]) for attnum in key)
+        return " AND ".join(f"t.{name} = c.{given}" for name, given in pairs)
+
+    def _delete(self, key: Sequence[int], where: str) -> None:
+        # Inserts alone need no look at the table.
+        if self._any(where):
             self._session.run(
-                f"INSERT INTO {self._table} ({listed(names)}) SELECT {', '.join(values)} FROM {_ROWS} AS c"
+                f"DELETE FROM {self._table} AS t USING {_CHANGES} AS c WHERE c.{where} AND {self._same_key(key)}"
             )
 
-    def _same_key(self, key: Sequence[int], prefix: str = "c.") -> str:
-        pairs = ((quoted(self.columns[attnum].name), self.inputs[attnum]) for attnum in key)
-        return " AND ".join(f"t.{name} = {prefix}{given}" for name, given in pairs)
+    def _flag(self, key: Sequence[int]) -> None:
+        if self._any("op = 'D'"):
+            self._session.run(
+                f"UPDATE {self._table} AS t SET {quoted(DELETED)} = TRUE, {quoted(DELETED_AT)} = c.commit_time "
+                f"FROM {_CHANGES} AS c WHERE c.op = 'D' AND {self._same_key(key)}"
+            )
 
-    def _delete(self, key: Sequence[int], changes: pa.Table) -> None:
-        if changes.num_rows:
-            with self._session.given(_GONE, changes.select([self.inputs[attnum] for attnum in key])):
-                self._session.run(f"DELETE FROM {self._table} AS t USING {_GONE} AS c WHERE {self._same_key(key)}")
-
-    def _flag(self, key: Sequence[int], gone: pa.Table) -> None:
-        if gone.num_rows:
-            with self._session.given(_GONE, gone.select(["commit_time", *(self.inputs[attnum] for attnum in key)])):
-                self._session.run(
-                    f"UPDATE {self._table} AS t SET {quoted(DELETED)} = TRUE, {quoted(DELETED_AT)} = c.commit_time "
-                    f"FROM {_GONE} AS c WHERE {self._same_key(key)}"
-                )
-
-    def _completed(self, key: Sequence[int], lacking: pa.Table) -> pa.Table:
-        """Rows that lack values, with those that the table has, under the key from before the batch; as x0, x1, …"""
-        places = set(pc.unique(pc.list_flatten(lacking["unchanged"])).to_pylist())
+    def _complete(self, key: Sequence[int]) -> None:
+        """Put down, as x0, x1, …, rows that lack values, with those that the table has under the key of before."""
+        lacking = f"{_CHANGES} WHERE op <> 'D' AND unchanged IS NOT NULL"
+        places = {place for (place,) in self._session.rows(f"SELECT DISTINCT unnest(unchanged) FROM {lacking}")}
         values = [self._kept(column, places) for column in self.merge.columns]
         # The key that the row had, where it is not its own.
         own = ", ".join(f"CASE WHEN moved THEN o{n} ELSE {self.inputs[a]} END AS k{n}" for n, a in enumerate(key))
         same = " AND ".join(f"t.{quoted(self.columns[a].name)} = c.k{n}" for n, a in enumerate(key))
         found = f"t.{quoted(self.columns[key[0]].name)} IS NOT NULL"
-        with self._session.given(_ROWS, lacking):
-            completed = self._session.table(
-                f"SELECT {found} AS found, {', '.join(f'{v} AS x{n}' for n, v in enumerate(values))} "
-                f"FROM (SELECT *, {own} FROM {_ROWS}) AS c LEFT JOIN {self._table} AS t ON {same}"
-            )
-        missing = completed.num_rows - pc.sum(completed["found"]).as_py()
+        self._session.run(
+            f"CREATE OR REPLACE TEMP TABLE {_COMPLETED} AS "
+            f"SELECT {found} AS found, {', '.join(f'{v} AS x{n}' for n, v in enumerate(values))} "
+            f"FROM (SELECT *, {own} FROM {lacking}) AS c LEFT JOIN {self._table} AS t ON {same}"
+        )
+        ((missing,),) = self._session.rows(f"SELECT count(*) FROM {_COMPLETED} WHERE NOT found")
         if missing:
             raise DestinationError(
                 f"table {self._table} lacks {missing} rows that were updated at the source",
@@ -142,7 +153,6 @@ class _Step:
                 hint=f"copy the table again: headrace resync PIPELINE.YAML {self.source.table.name}",
                 retry=RetryPolicy.MANUAL,
             )
-        return completed
 
     def _kept(self, column: RecordedColumn, places: set[int]) -> str:
         given = self.inputs.get(column.attnum)
@@ -152,30 +162,33 @@ class _Step:
         unchanged = f"coalesce(list_contains(c.unchanged, {given[1:]}), FALSE)"
         return f"CASE WHEN {unchanged} THEN t.{quoted(column.name)} ELSE {own} END"
 
-    def _take_equal(self, gone: pa.Table) -> None:
+    def _take_equal(self) -> None:
         """As many rows as counted, of those that equal each."""
         if any(column.name.casefold() == "rowid" for column in self.merge.columns):
             msg = f"table {self.source.table.name} has no key, and a column rowid, the name by which DuckDB tells rows"
             hint = "give the table a primary key, or rename the column"
             raise DestinationRejected(msg, hint=hint)
-        shared = [(self.columns[a], given) for a, given in self.inputs.items() if a in self.columns]
+        found_by = [column.attnum for column in self.source.found_by if column.attnum in self.columns]
+        shared = [(self.columns[attnum], self.inputs[attnum]) for attnum in found_by]
         same = [_equal(f"t.{quoted(column.name)}", f"c.{given}", column.type) for column, given in shared]
         if self.merge.soft_delete:
             same.append(f"NOT t.{quoted(DELETED)}")
-        numbered = gone.append_column("n", pa.array(np.arange(gone.num_rows)))
+        # Rows that differed in a column that is gone are equal now.
+        telling = "".join(f"{term}, " for column, given in shared for term in _telling(given, column.type))
+        gone = f"SELECT {telling}max(commit_time) AS commit_time, sum(count) AS wanted FROM {_CHANGES} WHERE op = 'D'"
         found = (
-            f"SELECT place, commit_time FROM (SELECT t.rowid AS place, c.commit_time, c.count AS wanted, "
-            f"row_number() OVER (PARTITION BY c.n) AS nth FROM {self._table} AS t JOIN {_GONE} AS c "
-            f"ON {' AND '.join(same)}) WHERE nth <= wanted"
+            f"SELECT place, commit_time FROM (SELECT t.rowid AS place, c.commit_time, c.wanted, "
+            f"row_number() OVER (PARTITION BY c.n) AS nth FROM {self._table} AS t "
+            f"JOIN (SELECT *, row_number() OVER () AS n FROM ({gone} GROUP BY ALL)) AS c "
+            f"ON {' AND '.join(same) or 'TRUE'}) WHERE nth <= wanted"
         )
-        with self._session.given(_GONE, numbered):
-            if self.merge.soft_delete:
-                self._session.run(
-                    f"UPDATE {self._table} AS t SET {quoted(DELETED)} = TRUE, {quoted(DELETED_AT)} = f.commit_time "
-                    f"FROM ({found}) AS f WHERE t.rowid = f.place"
-                )
-            else:
-                self._session.run(f"DELETE FROM {self._table} AS t USING ({found}) AS f WHERE t.rowid = f.place")
+        if self.merge.soft_delete:
+            self._session.run(
+                f"UPDATE {self._table} AS t SET {quoted(DELETED)} = TRUE, {quoted(DELETED_AT)} = f.commit_time "
+                f"FROM ({found}) AS f WHERE t.rowid = f.place"
+            )
+        else:
+            self._session.run(f"DELETE FROM {self._table} AS t USING ({found}) AS f WHERE t.rowid = f.place")
 
 
 def truncate(session: Session, table: str, moment: datetime, *, soft_delete: bool) -> None:
@@ -190,18 +203,27 @@ def truncate(session: Session, table: str, moment: datetime, *, soft_delete: boo
 
 def _equal(one: str, other: str, kind: str) -> str:
     """NULL equals NULL. Zeros of both signs are equal to DuckDB, but not one value."""
-    same = f"{one} IS NOT DISTINCT FROM {other}"
-    return f"{same} AND signbit({one}) IS NOT DISTINCT FROM signbit({other})" if kind in ("FLOAT", "DOUBLE") else same
+    pairs = zip(_telling(one, kind), _telling(other, kind), strict=True)
+    return " AND ".join(f"{a} IS NOT DISTINCT FROM {b}" for a, b in pairs)
 
 
-def _flat(folded: pa.Table) -> pa.Table:
+def _telling(value: str, kind: str) -> Sequence[str]:
+    """What tells values of a type apart."""
+    return (value, f"signbit({value})") if kind in ("FLOAT", "DOUBLE") else (value,)
+
+
+def _flat(folded: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """The columns of `row` as c0, c1, …; those of `origin` as o0, o1, …, and whether there is one."""
-    envelope = folded.select(["op", "commit_time", "count", "unchanged"])
-    row = folded["row"].combine_chunks().flatten()
-    columns = {**dict(zip(envelope.column_names, envelope.columns, strict=True))}
-    columns |= {f"c{place}": values for place, values in enumerate(row)}
+    batches = map(_flat_batch, folded)
+    empty = _flat_batch(pa.RecordBatch.from_pylist([], schema=folded.schema))
+    return pa.RecordBatchReader.from_batches(empty.schema, batches)
+
+
+def _flat_batch(folded: pa.RecordBatch) -> pa.RecordBatch:
+    columns = {name: folded[name] for name in ("op", "commit_time", "count", "unchanged")}
+    columns |= {f"c{place}": values for place, values in enumerate(folded["row"].flatten())}
     if "origin" in folded.schema.names:
-        origin = folded["origin"].combine_chunks()
+        origin = folded["origin"]
         columns["moved"] = origin.is_valid()
         columns |= {f"o{place}": values for place, values in enumerate(origin.flatten())}
-    return pa.table(columns)
+    return pa.record_batch(columns)

@@ -8,14 +8,13 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 
 from ..rows import Rows
 
-__all__ = ["Staged", "Staging", "all_rows", "pieces"]
+__all__ = ["Staged", "Staging", "pieces"]
 
 _IN_MEMORY_BYTES = 4 << 20
 """What a task's result may hold: it travels through Spark's driver."""
@@ -68,22 +67,18 @@ class _Stage:
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, self.schema, options=options) as writer:
             while held:
-                count += held[0].num_rows
-                writer.write_batch(held.pop(0))
+                count += _write(writer, held.pop(0))
             for batch in rest:
-                count += batch.num_rows
-                writer.write_batch(batch)
+                count += _write(writer, batch)
         return Staged(None, str(path), count)
 
 
-def all_rows(staged: Sequence[Staged]) -> pa.RecordBatchReader | None:
-    """The rows of all tasks, a batch at a time; None: there are none."""
-    some = [one for one in staged if one.rows]
-    if not some:
-        return None
-    first = some[0].reader()
-    rest = (batch for one in some[1:] for batch in one.reader())
-    return pa.RecordBatchReader.from_batches(first.schema, chain(first, rest))
+def _write(writer: pa.RecordBatchWriter, batch: pa.RecordBatch) -> int:
+    """In parts that a reader may hold: the folded changes of a table are one batch, however many."""
+    rows = max(1, batch.num_rows * _IN_MEMORY_BYTES // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, rows):
+        writer.write_batch(batch.slice(start, rows))
+    return int(batch.num_rows)
 
 
 def pieces(staged: Sequence[Staged]) -> Iterator[pa.RecordBatchReader]:
@@ -112,6 +107,10 @@ class Staging:
         above = Path(root) if root is not None else Path(tempfile.gettempdir())
         self._prefix = f"headrace-staging-{pipeline_id}-{hashlib.sha256(place.encode()).hexdigest()[:12]}-"
         self._above, self._own = above, above / f"{self._prefix}{uuid.uuid4().hex[:12]}"
+
+    @property
+    def path(self) -> str:
+        return str(self._own)
 
     def open(self) -> None:
         self._above.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from functools import partial
 import pyarrow as pa
 
 from ...config.table_mode import TableMode
-from ...errors import DestinationRejected
+from ...errors import TableSchemaChanged
 from ...events import Relation, Truncate
 from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema
@@ -28,7 +28,7 @@ from .merge import TableMerge, truncate
 from .quarantine import rejections
 from .record import TableRecord
 from .renamed import Renamed, renamed_schema
-from .staging import Staged, Staging, all_rows
+from .staging import Staged, Staging, pieces
 
 __all__ = ["ReadPart", "TableWriter", "alteration", "read_part"]
 
@@ -108,12 +108,13 @@ def alteration(
         # As it was when it came: a rewrite of the table forgets what older rows showed.
         for column in wanted_columns(relation.new):
             came.setdefault(column.attnum, column)
+    wanted = wanted_columns(relations[-1].new)
+    types = {column.attnum: column.type for column in wanted}
     existing = {
-        attnum: existing_default(session, column, nested=nested)
+        attnum: existing_default(session, column, types.get(attnum, column.type), nested=nested)
         for attnum, column in came.items()
         if attnum not in there
     }
-    wanted = wanted_columns(relations[-1].new)
     return altered_table(record.columns, wanted, lambda column: existing[column.attnum], kept), existing
 
 
@@ -153,8 +154,7 @@ class TableWriter:
             altered, existing = alteration(self.session, self.record, relations, nested=self.nested_defaults, kept=kept)
         except CannotAlter as error:
             msg = f"table {self.record.text} cannot be altered as table {source.table.name} of the source was"
-            hint = f"copy it again: headrace resync PIPELINE.YAML {source.table.name}"
-            raise DestinationRejected(msg, detail=str(error), hint=hint) from None
+            raise TableSchemaChanged(msg, detail=str(error)) from None
         for statement in altered.statements:
             self.session.run(f"ALTER TABLE {self.table} {statement}")
         if altered.filled:
@@ -167,18 +167,14 @@ class TableWriter:
         self, record: TableRecord, step: Changes, rows: Sequence[Staged], existing: Mapping[int, str | None]
     ) -> None:
         merge = TableMerge(self.session, self.table, record.columns, existing, record.mode is TableMode.SOFT_DELETE)
-        # All at once: what one row takes from another's former state must still be there.
-        changes = all_rows(rows)
-        if changes is not None:
-            merge.apply(step.schema, changes.read_all())
+        merge.apply(step.schema, pieces(rows))
 
     def _log(
         self, record: TableRecord, step: Changes | Truncate, rows: Sequence[Staged], known: ReplicatedTableSchema
     ) -> None:
         log, version = LogTable(self.session, self.table, record.columns), int(record.schema_version)
         if isinstance(step, Changes):
-            logged = all_rows(rows)
-            if logged is not None:
+            for logged in pieces(rows):
                 log.add(step.schema, logged, version)
             return
         # A struct without fields, which DuckDB does not know, is left out: it is NULL.

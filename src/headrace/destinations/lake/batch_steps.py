@@ -85,7 +85,8 @@ class BatchSteps:
 
     def _merged(self, step: Changes) -> Written:
         self._key, files = self.plan.key(step.schema), tuple(self.files.live.values())
-        merge = Merge(self.layout, files, self._key, self.plan.mode is TableMode.SOFT_DELETE)
+        found_by = tuple(column.name for column in step.schema.found_by)
+        merge = Merge(self.layout, files, self._key, self.plan.mode is TableMode.SOFT_DELETE, found_by)
         return together(folded(step).in_tasks(merge))
 
     def _logged(self, step: Changes | Truncate) -> Written:

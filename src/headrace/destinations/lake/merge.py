@@ -38,6 +38,8 @@ class Merge:
     files: tuple[LiveFile, ...]
     key: tuple[str, ...] | None
     soft_delete: bool = False
+    found_by: tuple[str, ...] = ()
+    """The columns by which rows are found, if there is no key."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Written:
         read = list(batches)
@@ -62,7 +64,7 @@ class Merge:
         added = [struct_rows(changes.filter(pc.invert(delete)).column("row"), columns)]
         lost = _lost(self.layout, changes.filter(pc.invert(delete)), added[0])
         gone = changes.filter(delete)
-        sought = struct_rows(gone.column("row"), columns).select(gone.schema.field("row").type.names)
+        sought = struct_rows(gone.column("row"), columns).select(list(self.found_by))
         counts = gone.column("count").to_numpy()
         found = find_equal(self.layout, self.files, sought, counts, alive=DELETED if self.soft_delete else None)
         if self.soft_delete:

@@ -97,8 +97,12 @@ def hooked_table(schema: ReplicatedTableSchema, fields: Sequence[pa.Field], orig
         )
         raise ConfigError(msg, hint=f"give each column a name of its own that does not begin with {OWN_PREFIX}")
     columns = _columns(schema, fields, origins)
-    full = schema.table.replica_identity is ReplicaIdentity.FULL
-    identity = tuple(sorted(column.attnum for column in columns)) if full else schema.table.identity_attnums
+    identity = schema.table.identity_attnums
+    if schema.table.replica_identity is ReplicaIdentity.FULL:
+        # Of what identifies a row, however it is called now; not of columns that nothing fills any more.
+        told = {column.name for column in schema.identity}
+        pairs = zip(columns, origins, strict=True)
+        identity = tuple(sorted(column.attnum for column, origin in pairs if origin.reads <= told))
     table = replace(schema.table, columns=columns, identity_attnums=identity)
     target = replace(schema, table=table, mask=ReplicationMask.everything(table))
     found = HookedTable(schema, target, origins)

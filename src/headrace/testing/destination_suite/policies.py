@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...lsn import Lsn
-from ...schema import ReplicatedTableSchema
+from ...schema import ReplicaIdentity, ReplicatedTableSchema
 from ...schema_policy import SchemaPolicies, SchemaPolicy, Target, advanced
-from ..example_tables import ORDERS, altered_table, example_column
+from ..example_tables import ORDERS, VISITS, altered_table, example_column
 from ..gaps import needs
-from ..local_rows import Inserted, Updated
-from .example_rows import order
+from ..local_rows import Deleted, Inserted, Updated
+from .example_rows import order, visit
 from .site import Site
 
 __all__ = ["PolicySuite"]
@@ -19,6 +19,7 @@ _ID, _NAME, _NOTE = ORDERS.table.columns
 _DROPPED = altered_table(ORDERS, _ID, _NOTE)
 _RENAMED = altered_table(ORDERS, _ID, replace(_NAME, name="title"), _NOTE)
 _ADDED = altered_table(ORDERS, _ID, _NAME, _NOTE, example_column("more", 9))
+_PAGES = altered_table(VISITS, VISITS.table.columns[0], identity=ReplicaIdentity.FULL, identity_attnums=(1,))
 
 
 class PolicySuite:
@@ -49,10 +50,24 @@ class PolicySuite:
         site.changes(Lsn(300), Inserted(target, order(2, None)))
         site.assert_rows(target, [order(1), order(2, None)])
 
+    @needs("follows")
+    def test_rows_without_key_are_found_when_a_column_was_dropped(self, site: Site) -> None:
+        target = _target(SchemaPolicy.LENIENT, _PAGES, source=VISITS)
+        site.copy(VISITS, [visit("a", 1), visit("b", 2), visit("c", 3), visit("c", 4)])
+        site.alter(Lsn(100), VISITS, target)
+        # What fills a column no more tells no rows apart.
+        site.changes(Lsn(300), Deleted(target, visit("a", None)), *[Deleted(target, visit("c", None))] * 2)
+        site.changes(Lsn(500), Updated(target, visit("d", None), old=visit("b", None)))
+        site.changes(Lsn(700), Inserted(target, visit("e", None)), Inserted(target, visit("f", None)))
+        site.changes(Lsn(900), Deleted(target, visit("e", None)))
+        site.assert_rows(target, [visit("d", None), visit("f", None)])
 
-def _target(policy: SchemaPolicy, *versions: ReplicatedTableSchema) -> ReplicatedTableSchema:
-    """The destination's table when its source, which was ORDERS, goes through these versions."""
-    target, known = Target.same(ORDERS), ORDERS
+
+def _target(
+    policy: SchemaPolicy, *versions: ReplicatedTableSchema, source: ReplicatedTableSchema = ORDERS
+) -> ReplicatedTableSchema:
+    """The destination's table when its source goes through these versions."""
+    target, known = Target.same(source), source
     for version in versions:
         target, known = advanced(SchemaPolicies(policy), target, known, version), version
     return target.schema

@@ -10,9 +10,10 @@ from typing import Any
 from ...events import Relation
 from ...lsn import Lsn
 from ...schema import ReplicaIdentity, ReplicatedTableSchema, TableName
-from ..example_tables import ORDERS, altered_table, example_column, example_table
+from ..example_tables import ORDERS, VISITS, altered_table, example_column, example_table
 from ..gaps import needs
 from ..local_rows import Altered, Deleted, Inserted, Truncated, Updated
+from .example_rows import visit
 from .site import Site
 
 __all__ = ["SchemaChangeSuite"]
@@ -47,6 +48,7 @@ _BY_NAME = altered_table(
 _WITHOUT_KEY = altered_table(
     ORDERS, replace(_ID, key_position=None), _NAME, _NOTE, identity=ReplicaIdentity.FULL, identity_attnums=(1, 2, 3)
 )
+_PAGES = altered_table(VISITS, VISITS.table.columns[0], identity=ReplicaIdentity.FULL, identity_attnums=(1,))
 
 
 def _typed(type_name: str) -> ReplicatedTableSchema:
@@ -168,6 +170,19 @@ class SchemaChangeSuite:
             Inserted(_DROPPED, {"id": 4, "note": "after"}),
         )
         site.assert_rows(_DROPPED, [{"id": 2, "note": "x"}, {"id": 3, "note": None}, {"id": 4, "note": "after"}])
+
+    @needs("follows")
+    def test_rows_without_key_go_before_a_column_that_told_them_apart(self, site: Site) -> None:
+        site.copy(VISITS, [visit("a", 1), visit("a", 2), visit("a", 3), visit("b", 1)])
+        site.assert_follows(Lsn(100), VISITS, _PAGES)
+        site.changes(
+            Lsn(100),
+            Deleted(VISITS, visit("a", 1)),
+            Deleted(VISITS, visit("a", 2)),
+            Altered(VISITS, _PAGES),
+            Inserted(_PAGES, {"page": "c"}),
+        )
+        site.assert_rows(_PAGES, [{"page": "a"}, {"page": "b"}, {"page": "c"}])
 
     @needs("follows")
     def test_a_table_is_altered_and_truncated(self, site: Site) -> None:

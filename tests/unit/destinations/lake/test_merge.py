@@ -163,7 +163,7 @@ def test_without_key_as_many_equal_rows_go_as_were_deleted(data: st.DataObject, 
             new = data.draw(st.lists(values, max_size=5))
             changes = transactions([*(delete_row(**row) for row in gone), *(insert(**row) for row in new)])
             batches = folded(row_type, changes, None) if changes else iter(())
-            table.apply(Merge(table.layout, table.files, None, soft_delete=soft_delete)(batches))
+            table.apply(Merge(table.layout, table.files, None, soft_delete, tuple(row_type.names))(batches))
             rows = data.draw(st.permutations(rows + new))
 
             live = [{name: row[name] for name in row_type.names} for row in table.rows() if not row.get(DELETED)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from headrace.destinations.transforms.hooked_table import HookedTable, hooked_table
 from headrace.destinations.transforms.spark_plan import Origin
 from headrace.destinations.unchanged import NOT_THERE
+from headrace.schema import ReplicaIdentity
 from headrace.testing.example_tables import example_table
 
 PEOPLE = example_table(16_900, "people", {"id": "int8", "name": "text", "bio": "text"}, ("id",))
@@ -44,3 +46,19 @@ def test_it_goes_to_tasks_whatever_was_asked_of_it(table: HookedTable) -> None:
     assert there == table
     assert (table.fields, table.kept) == (there.fields, there.kept)
     assert pickle.loads(pickle.dumps(table)) == table
+
+
+def test_rows_without_key_are_not_told_by_what_nothing_fills() -> None:
+    """The source's `bio` is one that a policy keeps, and that stays NULL."""
+    columns = {"name": "text", "bio": "text"}
+    whole = example_table(16_901, "notes", columns, identity=ReplicaIdentity.FULL)
+    fields = [pa.field(name, pa.string()) for name in ("title", "bio", "about")]
+    origins = (
+        Origin("name", frozenset({"name"})),
+        Origin("bio", frozenset({"bio"})),
+        Origin(None, frozenset({"name", "bio"})),
+    )
+    target = hooked_table(whole, fields, origins).target
+    assert [column.name for column in target.found_by] == ["title", "bio", "about"]
+    kept = replace(whole, table=replace(whole.table, identity_attnums=(1,)))
+    assert [column.name for column in hooked_table(kept, fields, origins).target.found_by] == ["title"]
