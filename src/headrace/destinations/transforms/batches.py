@@ -48,8 +48,9 @@ def transform_changes(transform: TableTransform, after: pa.Schema, batch: pa.Rec
     for name in ("row", "old"):
         rows = columns[name]
         flat = pa.RecordBatch.from_arrays(rows.flatten(), names=[f.name for f in rows.type])
-        # Of an old key only the key's columns were sent: the others stay NULL.
-        taken = masked(transform, flat, where_valid=name == "old")
+        # Of an old key only the key's columns were sent: the others stay NULL. A whole old row is found by its value.
+        key_only = name == "old" and transform.source.table.replica_identity is not ReplicaIdentity.FULL
+        taken = masked(transform, flat, where_valid=key_only)
         columns[name] = pa.StructArray.from_arrays(taken, fields=fields, mask=rows.is_null())
     columns["unchanged"] = renumbered(columns["unchanged"], transform.kept, len(transform.source.columns))
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=after)

@@ -101,6 +101,21 @@ def test_masks() -> None:
     ]  # fmt: skip
 
 
+def test_a_fixed_value_is_in_whole_old_rows_too_whatever_the_source_has() -> None:
+    keyless = example_table(16_904, "keyless", {"n": "int4", "note": "text"}, (), identity=ReplicaIdentity.FULL)
+    outer, inner = started({"columns": {"mask": {"note": {"kind": "fixed", "value": "…"}}}}, keyless)
+    outer.write_table_rows(keyless, local_rows(keyless, [{"n": n, "note": None} for n in (1, 2)]), 0)
+    write(
+        outer,
+        Deleted(keyless, {"n": 1, "note": None}),
+        Updated(keyless, {"n": 3, "note": "x"}, old={"n": 2, "note": None}),
+    )
+    assert inner.rows(keyless.table.name).to_pylist() == [{"n": 3, "note": "…"}]
+    # Batches and single events agree.
+    olds = [event.old for event in inner.events() if isinstance(event, Update | Delete)]
+    assert [change["old"] for change in inner.changes()] == olds == [{"n": 1, "note": "…"}, {"n": 2, "note": "…"}]
+
+
 def test_a_hashed_key_still_finds_its_row() -> None:
     keyed = example_table(16_902, "keyed", {"email": "text", "n": "int4"}, ("email",))
     outer, inner = started({"columns": {"mask": {"email": {"kind": "hash"}}}}, keyed)
