@@ -143,15 +143,17 @@ def _target(
     text = builtin_type(_TEXT)
     assert text is not None
     published = {column.attnum: i for i, column in enumerate(schema.columns)}
+    shown = ReplicationMask(schema.mask.attnums - {schema.columns[i].attnum for i in excluded})
     columns = []
     for column in schema.table.columns:
         mask = masks.get(published.get(column.attnum, -1))
-        if mask is None:
+        if column not in shown:
+            # Destinations may keep the definition: what older rows have in the column, and new ones may, is hidden too.
+            columns.append(replace(column, missing=None, default=None))
+        elif mask is None:
             columns.append(column)
         elif mask.kind is MaskKind.HASH:
             columns.append(replace(column, type=text, typmod=-1, missing=None, default=None))
         else:
             columns.append(replace(column, nullable=True, missing=mask.value, default=None))
-    gone = {schema.columns[i].attnum for i in excluded}
-    table = replace(schema.table, columns=tuple(columns))
-    return replace(schema, table=table, mask=ReplicationMask(schema.mask.attnums - gone))
+    return replace(schema, table=replace(schema.table, columns=tuple(columns)), mask=shown)
