@@ -48,6 +48,7 @@ __all__ = [
     "Happening",
     "Inserted",
     "LocalRows",
+    "RetriedRows",
     "Truncated",
     "Updated",
     "arrow_schema_of",
@@ -55,6 +56,7 @@ __all__ = [
     "batch_per_table",
     "changes_of",
     "local_rows",
+    "retried",
     "transaction",
 ]
 
@@ -125,6 +127,22 @@ class LocalRows:
             values = rejected(_in_one_batch(rejections), _in_one_batch(given))
             rejections = pa.Table.from_batches([values], REJECTED_FIELDS)
         return replace(self, table=table, rejections=rejections, given=given)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RetriedRows(LocalRows):
+    """Each part is written twice, and only what the second writing returned counts: Spark gives up on a task, or has it
+    run a second time beside the first (speculation).
+    """
+
+    def in_tasks(self, write: Callable[[Iterator[pa.RecordBatch]], _Result]) -> list[_Result]:
+        LocalRows.in_tasks(self, write)
+        return LocalRows.in_tasks(self, write)
+
+    def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> RetriedRows:
+        result = LocalRows.together(self, function, schema)
+        assert isinstance(result, LocalRows)
+        return RetriedRows(result.table, spark=self.spark, part_rows=result.part_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +245,20 @@ def batch_of(
         tables.append(TableBatch(schema, start, steps))
         rejected = ()
     return EventBatch(end, tuple(tables), lambda: iter(events))
+
+
+def retried(batch: EventBatch) -> EventBatch:
+    """The batch with changes whose every task runs twice."""
+
+    def retried_step(step: Step) -> Step:
+        if not isinstance(step, Changes):
+            return step
+        rows = step.rows
+        assert isinstance(rows, LocalRows)
+        return replace(step, rows=RetriedRows(rows.table, rows.rejections, rows.spark))
+
+    tables = (replace(table, steps=tuple(map(retried_step, table.steps))) for table in batch.tables)
+    return replace(batch, tables=tuple(tables))
 
 
 def batch_per_table(batch: EventBatch) -> Iterator[EventBatch]:

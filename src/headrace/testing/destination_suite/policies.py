@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from ...errors import SchemaChangeRefused
 from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema
 from ...schema_policy import SchemaPolicies, SchemaPolicy, Target, advanced
@@ -48,6 +51,17 @@ class PolicySuite:
         site.alter(Lsn(100), ORDERS, target)
         site.changes(Lsn(300), Inserted(target, order(2, None)))
         site.assert_rows(target, [order(1), order(2, None)])
+
+    def test_error_leaves_the_table_as_it_is_until_it_is_copied_again(self, site: Site) -> None:
+        site.copy(ORDERS, [order(1)])
+        with pytest.raises(SchemaChangeRefused):
+            _target(SchemaPolicy.ERROR, _ADDED)
+        # What came before the refused change is still written, and nothing behind it.
+        site.changes(Lsn(100), Inserted(ORDERS, order(2)))
+        site.assert_rows(ORDERS, [order(1), order(2)])
+        site.destination.drop_table_for_copy(_ADDED)
+        site.copy(_ADDED, [{**order(3), "more": "m"}])
+        site.assert_rows(_ADDED, [{**order(3), "more": "m"}])
 
 
 def _target(policy: SchemaPolicy, *versions: ReplicatedTableSchema) -> ReplicatedTableSchema:
