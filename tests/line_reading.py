@@ -31,6 +31,8 @@ class LineReader:
                 self._copied(line).begin_part(line)
             elif kind == "row":
                 self._tables[line["table"]].copied(line["row"])
+            elif kind == "rejected" and "commit_lsn" not in line:
+                self._tables[line["table"]].set_aside(line)
             elif kind == "begin":
                 # One that was begun before and never committed was cut off, and comes again.
                 self._transaction = []
@@ -42,6 +44,10 @@ class LineReader:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Raises KeyError if there is no such table."""
         return self._tables[table].rows()
+
+    def rejected(self, table: str) -> list[dict[str, Any]]:
+        """With the fields of a quarantine. Raises KeyError if there is no such table."""
+        return self._tables[table].rejected()
 
     def _copied(self, line: _Line) -> _Table:
         known = self._tables.get(line["table"])
@@ -76,10 +82,13 @@ class _Table:
         """By part: one that comes again takes the place of itself."""
         self._held: dict[str, list[_Row]] = {}
         """By identity; rows without key may be equal."""
+        self._rejected: dict[int | None, list[_Line]] = {}
+        """By part, as rows are; those of changes under None."""
 
     def begin_part(self, line: _Line) -> None:
         self._columns, self._identity, self._part = line["columns"], line["identity"], line["part"]
         self._copied[self._part] = []
+        self._rejected[self._part] = []
 
     def copied(self, row: _Line) -> None:
         self._copied[self._part].append(self._by_attnum(row))
@@ -88,8 +97,28 @@ class _Table:
         shown = [(column["name"], column["type"], column["attnum"]) for column in self._columns]
         return [{name: _value(kind, row[attnum]) for name, kind, attnum in shown} for row in self._all()]
 
+    def set_aside(self, line: _Line) -> None:
+        streamed = "commit_lsn" in line
+        self._rejected.setdefault(None if streamed else self._part, []).append(line)
+
+    def rejected(self) -> list[dict[str, Any]]:
+        lines = [line for part in self._rejected.values() for line in part]
+        return [
+            {
+                "key": line["key"] and json.dumps(line["key"]),
+                "column": line["column"],
+                "text": line["text"],
+                "commit_lsn": int(Lsn.parse(line["commit_lsn"])) if "commit_lsn" in line else None,
+                "tx_ordinal": line.get("tx_ordinal"),
+            }
+            for line in lines
+        ]
+
     def change(self, line: _Line) -> None:
         kind = line["kind"]
+        if kind == "rejected":
+            self.set_aside(line)
+            return
         if kind == "relation":
             self._alter(line)
             return

@@ -7,7 +7,7 @@ from pyspark.sql import functions as sf
 
 from headrace.schema import TableName
 
-__all__ = ["counted", "keyless", "people", "same"]
+__all__ = ["counted", "keyless", "people", "same", "shown"]
 
 
 def people(df: DataFrame, table: TableName) -> DataFrame:
@@ -33,6 +33,12 @@ def people(df: DataFrame, table: TableName) -> DataFrame:
         "seen",
         sf.lit(str(table)).alias("origin"),
     )
+
+
+def shown(df: DataFrame, _: TableName) -> DataFrame:
+    """It has what a destination may have, and no more."""
+    assert {"phone", "hint"}.isdisjoint(df.columns), df.columns
+    return df.withColumn("known_by", sf.concat_ws(" ", "email", "note"))
 
 
 def keyless(df: DataFrame, _: TableName) -> DataFrame:

@@ -17,7 +17,6 @@ from line_reading import LineReader
 
 NO_WAY_BACK = Gap(GapKind.ENGINE_CANNOT, "what was printed cannot be asked for")
 ONLY_EVENTS = Gap(GapKind.ENGINE_CANNOT, "it is a log of every change, with no other form")
-NO_QUARANTINE = Gap(GapKind.NOT_BUILT, "such values are null, and their texts are not told; `headrace tail` shows them")
 
 
 class Interruption(Exception):
@@ -49,7 +48,6 @@ class TestStdoutDestination(DestinationSuite):
     title = "stdout"
     gaps: ClassVar = {
         "in_mode": ONLY_EVENTS,
-        "quarantined": NO_QUARANTINE,
         "test_the_lsn_is_on_record": NO_WAY_BACK,
         "test_a_table_that_is_copied_anew_forgets_its_lsn": NO_WAY_BACK,
         "test_a_crash_after_the_commit": NO_WAY_BACK,
@@ -74,6 +72,11 @@ class TestStdoutDestination(DestinationSuite):
         reader = LineReader()
         reader.feed(self.pipe.read)
         return reader.rows(str(table))
+
+    def quarantined(self, destination: StdoutDestination, table: TableName) -> Sequence[Values]:
+        reader = LineReader()
+        reader.feed(self.pipe.read)
+        return reader.rejected(str(table))
 
     def reopened(self, destination: StdoutDestination) -> StdoutDestination:
         """Another process that prints into the same place."""

@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from ..events import UNCHANGED, Begin, Commit, Delete, Event, Insert, Relation, Row, Truncate, TruncateOptions, Update
+from ..lsn import Lsn
 from ..pgtypes.python_values import python_rows
 from ..schema import Column, ReplicatedTableSchema
 from .existing_rows import existing_values
 
-__all__ = ["copy_object", "drop_object", "event_object", "json_line", "json_value"]
+__all__ = ["copy_object", "drop_object", "event_object", "json_line", "json_value", "rejected_object"]
 
 _Object = dict[str, Any]
 
@@ -34,6 +35,16 @@ def drop_object(schema: ReplicatedTableSchema) -> _Object:
 def copy_object(schema: ReplicatedTableSchema, part: int) -> _Object:
     """What stands before the rows of a part of a copy."""
     return {"kind": "copy", **_table(schema), "part": part, **_shape(schema)}
+
+
+def rejected_object(schema: ReplicatedTableSchema, value: Mapping[str, Any]) -> _Object:
+    """A value (`REJECTED_FIELDS`) that its type does not hold, and that is null in the row."""
+    told: _Object = {"kind": "rejected", "table": str(schema.table.name), "column": value["column"]}
+    # Not strict: a key's text may have characters that JSON would escape.
+    told |= {"text": value["text"], "key": value["key"] and json.loads(value["key"], strict=False)}
+    if value["commit_lsn"] is not None:
+        told |= {"commit_lsn": str(Lsn(value["commit_lsn"])), "tx_ordinal": value["tx_ordinal"]}
+    return told
 
 
 def event_object(event: Event) -> _Object:

@@ -7,6 +7,7 @@ written as escapes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from rich.text import Text
 
@@ -16,7 +17,7 @@ from ..schema_change import SchemaChange, schema_change
 from ..type_change import type_text
 from .json_lines import json_value
 
-__all__ = ["pretty_copy", "pretty_drop", "pretty_event", "pretty_row", "pretty_value"]
+__all__ = ["pretty_copy", "pretty_drop", "pretty_event", "pretty_rejected", "pretty_row", "pretty_value"]
 
 _SHOWN = 60
 """Characters of a value that are shown: a line should stay one that can be taken in."""
@@ -29,6 +30,7 @@ _STYLES = {
     "ALTER": "bold cyan",
     "COPY": "cyan",
     "ROW": "green",
+    "REJECTED": "red",
     "DROP": "magenta",
 }
 _INDENT = "  "
@@ -56,6 +58,12 @@ def pretty_copy(schema: ReplicatedTableSchema) -> Text:
 def pretty_row(schema: ReplicatedTableSchema, row: Row) -> Text:
     """A row of an initial copy."""
     return _headed("ROW", [schema.table.name], _values(schema, row))
+
+
+def pretty_rejected(schema: ReplicatedTableSchema, value: Mapping[str, Any]) -> Text:
+    """A value that its type does not hold, and that is shown as NULL in the row."""
+    row = [] if value["key"] is None else [Text(_cut(value["key"]), "dim")]
+    return _headed("REJECTED", [schema.table.name], [_pair(value["column"], value["text"], key=False), *row])
 
 
 def pretty_drop(schema: ReplicatedTableSchema) -> Text:

@@ -10,12 +10,16 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["REJECTED_FIELDS", "BatchFunction", "FrameFunction", "Rows"]
+__all__ = ["REJECTED_FIELDS", "BatchFunction", "FrameFunction", "RejectedFunction", "Rows"]
 
 _Result = TypeVar("_Result")
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 """From a batch to what takes its place; pickled."""
+
+RejectedFunction = Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]
+"""From values set aside (`REJECTED_FIELDS`), and the rows they stood in as these were read, to the values that stay
+aside; pickled."""
 
 FrameFunction = Callable[["DataFrame | Any"], "DataFrame | Any"]
 """From a DataFrame to what takes its place, row by row; called in the driver."""
@@ -54,10 +58,12 @@ class Rows(Protocol):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows here, in the driver, a batch at a time, the parts in order."""
 
-    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> Rows:
-        """Each batch passed through a function where it is read, which gives one of `schema`; `rejected` likewise."""
+    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: RejectedFunction) -> Rows:
+        """Each batch passed through a function where it is read, which gives one of `schema`; `rejected` is
+        applied to the values set aside.
+        """
 
-    def through(self, function: FrameFunction, schema: pa.Schema, rejected: BatchFunction) -> Rows:
+    def through(self, function: FrameFunction, schema: pa.Schema, rejected: RejectedFunction) -> Rows:
         """All rows passed through Spark: a DataFrame of them in, one of `schema` out; `rejected` as with `mapped`."""
 
     def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Rows:

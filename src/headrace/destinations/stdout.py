@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TextIO
 
@@ -12,19 +12,24 @@ from rich.console import Console
 from rich.text import Text
 
 from ..errors import ConfigError, DestinationError, RetryPolicy
-from ..events import Event, Relation
+from ..events import Event, Insert, Relation, Update
 from ..lsn import Lsn
 from ..pgtypes.python_values import python_rows
 from ..schema import ReplicatedTableSchema
-from .batch import EventBatch
+from .batch import Changes, EventBatch
 from .contract import DestinationContext, Durability
-from .json_lines import copy_object, drop_object, event_object, json_line, json_value
-from .pretty import pretty_copy, pretty_drop, pretty_event, pretty_row
+from .json_lines import copy_object, drop_object, event_object, json_line, json_value, rejected_object
+from .pretty import pretty_copy, pretty_drop, pretty_event, pretty_rejected, pretty_row
 from .rows import Rows
 
 __all__ = ["EventLines", "StdoutDestination"]
 
 _FORMATS = ("json", "pretty", "auto")
+
+_Rejected = Mapping[str, Any]
+"""A value that is set aside, with the fields of `REJECTED_FIELDS`."""
+_Place = tuple[int, int]
+"""Commit LSN and ordinal."""
 
 
 class EventLines:
@@ -39,8 +44,15 @@ class EventLines:
         # Lines are wrapped by the terminal: a break of ours would be copied along.
         self._console = Console(file=stream, highlight=False, soft_wrap=True) if pretty else None
 
-    def events(self, events: Iterable[Event]) -> None:
-        self._write(events, pretty_event, event_object)
+    def events(self, events: Iterable[Event], rejected: Mapping[_Place, Sequence[_Rejected]] | None = None) -> None:
+        """The events, each with what is set aside of its row behind it."""
+        if not rejected:
+            self._write(events, pretty_event, event_object)
+            return
+        for event in events:
+            self._write([event], pretty_event, event_object)
+            if isinstance(event, Insert | Update):
+                self.rejected(event.schema, rejected.get((event.commit_lsn, event.tx_ordinal), ()))
 
     def rows(self, schema: ReplicatedTableSchema, rows: Iterable[dict[str, Any]]) -> None:
         table = str(schema.table.name)
@@ -49,6 +61,9 @@ class EventLines:
             lambda row: pretty_row(schema, row),
             lambda row: {"kind": "row", "table": table, "row": json_value(row)},
         )
+
+    def rejected(self, schema: ReplicatedTableSchema, values: Iterable[_Rejected]) -> None:
+        self._write(values, partial(pretty_rejected, schema), partial(rejected_object, schema))
 
     def copy(self, schema: ReplicatedTableSchema, part: int) -> None:
         self._write([schema], pretty_copy, lambda schema: copy_object(schema, part))
@@ -130,6 +145,9 @@ class StdoutDestination:
             with self._lock:
                 self._lines.rows(schema, python_rows(batch))
                 self._lines.flush()
+        with self._lock:
+            self._lines.rejected(schema, _rejected(rows))
+            self._lines.flush()
         return Durability.DURABLE
 
     def follows(self, relation: Relation) -> bool:
@@ -138,7 +156,7 @@ class StdoutDestination:
 
     def write_events(self, batch: EventBatch) -> Durability:
         with self._lock:
-            self._lines.events(batch.events())
+            self._lines.events(batch.events(), _rejected_by_place(batch))
             self._lines.flush()
         return Durability.DURABLE
 
@@ -147,3 +165,20 @@ class StdoutDestination:
 
     def shutdown(self) -> None:
         pass
+
+
+def _rejected(rows: Rows) -> Iterator[_Rejected]:
+    found = rows.rejected()
+    if found is not None:
+        for batch in found.batches():
+            yield from batch.to_pylist()
+
+
+def _rejected_by_place(batch: EventBatch) -> dict[_Place, list[_Rejected]]:
+    places: dict[_Place, list[_Rejected]] = {}
+    for part in batch.tables:
+        for step in part.steps:
+            if isinstance(step, Changes):
+                for value in _rejected(step.rows):
+                    places.setdefault((value["commit_lsn"], value["tx_ordinal"]), []).append(value)
+    return places

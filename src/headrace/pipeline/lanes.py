@@ -11,6 +11,7 @@ import structlog
 
 from ..config.pipeline import PipelineMode
 from ..errors import HeadraceError
+from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema
 from .lane import Lane
 from .lane_run import LaneRun
@@ -22,6 +23,8 @@ __all__ = ["Lanes", "OneLane", "SeveralLanes"]
 
 _TURN_S = 0.2
 _RELIEF_INTERVAL_S = 5.0
+_TELLING_INTERVAL_S = 60.0
+"""How long the spool is full of what one lane needs, and that lane does not move, before it is said, each time."""
 
 _log = structlog.get_logger("headrace.lanes")
 
@@ -103,6 +106,8 @@ class SeveralLanes:
         self._shared, self._stopping = shared, stopping
         self._runs = [LaneRun(shared, outlet, published) for outlet in outlets]
         self._relief_due = 0.0
+        self._waiting: dict[str, tuple[Lsn, float]] = {}
+        """Of lanes that the spool is full for: where each stands, and when to tell of it."""
 
     def open(self, published: _Published) -> None:
         """Wait for the first: the slot keeps WAL, and must not be made for nobody."""
@@ -176,6 +181,8 @@ class SeveralLanes:
             try:
                 if self._shared.reception.is_last(run.name) and run.lane.engine.batches.size() >= quota:
                     self._give_up(run)
+                else:
+                    self._waiting.pop(run.name, None)
             except HeadraceError as error:
                 _log.warning("the spool cannot be relieved", error=str(error), hint=error.hint)
 
@@ -183,3 +190,17 @@ class SeveralLanes:
         if run.give_up():
             msg = "the spool is full of a failed destination's changes: all its tables will be copied again"
             _log.warning(msg, destination=run.name)
+        elif run.state is DestinationState.RUNNING:
+            self._tell_of(run)
+
+    def _tell_of(self, run: LaneRun) -> None:
+        """It may be slow, or hang: that looks the same, and a write under way cannot be taken back."""
+        applied, now = run.lane.applied, time.monotonic()
+        stood, due = self._waiting.get(run.name, (applied, now + _TELLING_INTERVAL_S))
+        if stood == applied and now >= due:
+            msg = "the spool is full of changes that a destination does not write: the others wait for it"
+            hint = "give the spool room, or stop the pipeline and take the destination out, if it hangs"
+            _log.warning(msg, destination=run.name, applied=str(applied), hint=hint)
+        if stood != applied or now >= due:
+            due = now + _TELLING_INTERVAL_S
+        self._waiting[run.name] = applied, due

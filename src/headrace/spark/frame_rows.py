@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ..destinations.rows import REJECTED_FIELDS, BatchFunction, FrameFunction
+from ..destinations.rows import BatchFunction, FrameFunction, RejectedFunction
 from .jobs import spark_schema, write_partitions
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ class _After:
 class FrameRows:
     """Implements `Rows`."""
 
-    def __init__(self, source: TaskRows, function: FrameFunction, schema: pa.Schema, rejected: BatchFunction) -> None:
+    def __init__(
+        self, source: TaskRows, function: FrameFunction, schema: pa.Schema, rejected: RejectedFunction
+    ) -> None:
         self._source, self._function, self._rejected = source, function, rejected
         self._after = _After(schema)
 
@@ -77,18 +79,14 @@ class FrameRows:
         for part in self._source.one_by_one():
             yield from self._after.batches(self._function(part.dataframe()).toArrow().to_batches())
 
-    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> FrameRows:
+    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: RejectedFunction) -> FrameRows:
         assert not self._after.together, "batches are mapped before they come together"
-        before = self._rejected
-        variant = FrameRows(self._source, self._function, self._after.schema, lambda batch: rejected(before(batch)))
+        variant = FrameRows(self._source, self._function, self._after.schema, self._then(rejected))
         variant._after = replace(self._after, mapped=(*self._after.mapped, (function, schema)))
         return variant
 
-    def through(self, function: FrameFunction, schema: pa.Schema, rejected: BatchFunction) -> FrameRows:
-        before = self._rejected
-        return FrameRows(
-            self._source, lambda frame: function(self._made_of(frame)), schema, lambda batch: rejected(before(batch))
-        )
+    def through(self, function: FrameFunction, schema: pa.Schema, rejected: RejectedFunction) -> FrameRows:
+        return FrameRows(self._source, lambda frame: function(self._made_of(frame)), schema, self._then(rejected))
 
     def together(self, function: _Together, schema: pa.Schema) -> FrameRows:
         variant = FrameRows(self._source.in_one(), self._function, self._after.schema, self._rejected)
@@ -96,8 +94,11 @@ class FrameRows:
         return variant
 
     def rejected(self) -> TaskRows | None:
-        found = self._source.rejected()
-        return None if found is None else found.mapped(self._rejected, REJECTED_FIELDS, self._rejected)
+        return self._source.rejected(self._rejected)
+
+    def _then(self, rejected: RejectedFunction) -> RejectedFunction:
+        before = self._rejected
+        return lambda values, rows: rejected(before(values, rows), rows)
 
     def _made_of(self, frame: DataFrame) -> DataFrame:
         result: DataFrame = self._function(frame)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ..destinations.rows import REJECTED_FIELDS, BatchFunction, FrameFunction
+from ..destinations.rows import REJECTED_FIELDS, BatchFunction, FrameFunction, RejectedFunction
 from .frame_rows import FrameRows
 from .jobs import TaskReports, run_tasks, spark_schema, task_dataframe
 from .part import PartReport, Read, Reader
@@ -32,8 +32,9 @@ class _Task:
     schema: pa.Schema
     mapped: tuple[tuple[BatchFunction, pa.Schema], ...] = ()
     together: tuple[tuple[Function, pa.Schema], ...] = ()
+    rejected_mapped: tuple[RejectedFunction, ...] = ()
     rejected: bool = False
-    rejected_mapped: tuple[BatchFunction, ...] = ()
+    """Whether the values set aside are read in place of the rows."""
 
     @property
     def output(self) -> pa.Schema:
@@ -53,10 +54,9 @@ class _Task:
         held: list[pa.RecordBatch] = []
         for read in self.reads(work):
             report = report.plus(read)
-            batch = read.rejected if self.rejected else read.rows
+            batch = self._batch(read)
             if batch is None or not batch.num_rows:
                 continue
-            batch = self._mapped(_with_schema(batch, self.schema))
             if self.together:
                 held.append(batch)
                 continue
@@ -65,9 +65,14 @@ class _Task:
         note(report)
         yield from self._passed(held) if self.together else held
 
-    def _mapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        for function, schema in self.mapped:
-            batch = _with_schema(function(batch), schema)
+    def _batch(self, read: Read) -> pa.RecordBatch | None:
+        if self.rejected:
+            return read.rejected and _aside(read.rejected, read.rows, self.rejected_mapped)
+        batch = read.rows
+        if batch.num_rows:
+            batch = _with_schema(batch, self.schema)
+            for function, schema in self.mapped:
+                batch = _with_schema(function(batch), schema)
         return batch
 
     def _passed(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -119,13 +124,13 @@ class TaskRows:
         for index, work in enumerate(self._works):
             yield from self._task.batches(work, partial(reports.__setitem__, index))
 
-    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> TaskRows:
+    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: RejectedFunction) -> TaskRows:
         assert not self._task.together, "batches are mapped before they come together"
         mapped = (*self._task.mapped, (function, schema))
         rejected_mapped = (*self._task.rejected_mapped, rejected)
         return self._variant(replace(self._task, mapped=mapped, rejected_mapped=rejected_mapped), self._works)
 
-    def through(self, function: FrameFunction, schema: pa.Schema, rejected: BatchFunction) -> FrameRows:
+    def through(self, function: FrameFunction, schema: pa.Schema, rejected: RejectedFunction) -> FrameRows:
         return FrameRows(self, function, schema, rejected)
 
     def together(self, function: Function, schema: pa.Schema) -> TaskRows:
@@ -140,11 +145,13 @@ class TaskRows:
         """The rows of each task by themselves, in order."""
         return (self._variant(self._task, [work]) for work in self._works)
 
-    def rejected(self) -> TaskRows | None:
+    def rejected(self, *then: RejectedFunction) -> TaskRows | None:
+        """`then`: what is done to them after all else."""
         if self.reports() and not self.report().rejected:
             return None
-        mapped = tuple((function, REJECTED_FIELDS) for function in self._task.rejected_mapped)
-        return self._variant(_Task(self._task.reader, REJECTED_FIELDS, mapped, rejected=True), self._works)
+        mapped = (*self._task.rejected_mapped, *then)
+        task = _Task(self._task.reader, REJECTED_FIELDS, rejected_mapped=mapped, rejected=True)
+        return self._variant(task, self._works)
 
     def reports(self) -> dict[int, PartReport]:
         """What reading each work came to, by the fullest reading so far; grows while tasks end."""
@@ -184,6 +191,8 @@ class LocalRows:
     table: pa.Table
     found: pa.Table = field(default_factory=REJECTED_FIELDS.empty_table)
     read: PartReport = field(default_factory=PartReport)
+    given: pa.Table | None = None
+    """The rows as they were read, where they are others by now."""
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -199,12 +208,11 @@ class LocalRows:
     def batches(self) -> Iterator[pa.RecordBatch]:
         return iter(self.table.to_batches())
 
-    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> LocalRows:
-        return replace(self, table=_mapped(self.table, function, schema), found=_mapped(self.found, rejected))
+    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: RejectedFunction) -> LocalRows:
+        return self._made(_mapped(self.table, function, schema), rejected)
 
-    def through(self, function: FrameFunction, schema: pa.Schema, rejected: BatchFunction) -> LocalRows:
-        table = function(self.dataframe()).toArrow().cast(schema)
-        return replace(self, table=table, found=_mapped(self.found, rejected))
+    def through(self, function: FrameFunction, schema: pa.Schema, rejected: RejectedFunction) -> LocalRows:
+        return self._made(function(self.dataframe()).toArrow().cast(schema), rejected)
 
     def together(self, function: Function, schema: pa.Schema) -> LocalRows:
         return replace(self, table=function(self.table).cast(schema))
@@ -217,6 +225,13 @@ class LocalRows:
 
     def close(self) -> None:
         """Nothing is held elsewhere."""
+
+    def _made(self, table: pa.Table, rejected: RejectedFunction) -> LocalRows:
+        given = self.table if self.given is None else self.given
+        found = self.found
+        if found.num_rows:
+            found = pa.Table.from_batches([_aside(_in_one_batch(found), _in_one_batch(given), (rejected,))])
+        return replace(self, table=table, found=found, given=given)
 
 
 def read_here(spark: SparkSession, parts: Iterable[Any], reader: Reader, schema: pa.Schema) -> LocalRows:
@@ -244,8 +259,17 @@ def _write_work(
     return write(_read_work(task, reports, numbered))
 
 
-def _mapped(table: pa.Table, function: BatchFunction, schema: pa.Schema | None = None) -> pa.Table:
-    schema = schema or table.schema
+def _aside(rejected: pa.RecordBatch, rows: pa.RecordBatch, functions: Iterable[RejectedFunction]) -> pa.RecordBatch:
+    for function in functions:
+        rejected = function(rejected, rows)
+    return _with_schema(rejected, REJECTED_FIELDS)
+
+
+def _in_one_batch(table: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(table.to_struct_array().combine_chunks())
+
+
+def _mapped(table: pa.Table, function: BatchFunction, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches((_with_schema(function(batch), schema) for batch in table.to_batches()), schema)
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, Union
 import pyarrow as pa
 
 from ..destinations.batch import Changes, EventBatch, Step, TableBatch
-from ..destinations.rows import REJECTED_FIELDS, BatchFunction, FrameFunction, Rows
+from ..destinations.rows import REJECTED_FIELDS, BatchFunction, FrameFunction, RejectedFunction, Rows
 from ..errors import SparkUnavailable
 from ..events import (
     UNCHANGED,
@@ -48,6 +48,7 @@ __all__ = [
     "Happening",
     "Inserted",
     "LocalRows",
+    "RetriedRows",
     "Truncated",
     "Updated",
     "arrow_schema_of",
@@ -55,6 +56,7 @@ __all__ = [
     "batch_per_table",
     "changes_of",
     "local_rows",
+    "retried",
     "transaction",
 ]
 
@@ -74,6 +76,8 @@ class LocalRows:
     rejections: pa.Table | None = None
     spark: Any = None
     part_rows: int = _PART_ROWS
+    given: pa.Table | None = None
+    """The rows as they were read, where they are others by now."""
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -101,13 +105,11 @@ class LocalRows:
     def batches(self) -> Iterator[pa.RecordBatch]:
         yield from self.table.to_batches(max_chunksize=self.part_rows)
 
-    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: BatchFunction) -> Rows:
-        rejections = None if self.rejections is None else _mapped(self.rejections, rejected, self.rejections.schema)
-        return replace(self, table=_mapped(self.table, function, schema), rejections=rejections)
+    def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: RejectedFunction) -> Rows:
+        return self._made(_mapped(self.table, function, schema), rejected)
 
-    def through(self, function: FrameFunction, schema: pa.Schema, rejected: BatchFunction) -> Rows:
-        rejections = None if self.rejections is None else _mapped(self.rejections, rejected, self.rejections.schema)
-        return replace(self, table=function(self.dataframe()).toArrow().cast(schema), rejections=rejections)
+    def through(self, function: FrameFunction, schema: pa.Schema, rejected: RejectedFunction) -> Rows:
+        return self._made(function(self.dataframe()).toArrow().cast(schema), rejected)
 
     def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Rows:
         result = function(self.table)
@@ -117,6 +119,30 @@ class LocalRows:
 
     def rejected(self) -> Rows | None:
         return None if self.rejections is None else LocalRows(self.rejections, spark=self.spark)
+
+    def _made(self, table: pa.Table, rejected: RejectedFunction) -> Rows:
+        given = self.table if self.given is None else self.given
+        rejections = self.rejections
+        if rejections is not None:
+            values = rejected(_in_one_batch(rejections), _in_one_batch(given))
+            rejections = pa.Table.from_batches([values], REJECTED_FIELDS)
+        return replace(self, table=table, rejections=rejections, given=given)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RetriedRows(LocalRows):
+    """Each part is written twice, and only what the second writing returned counts: Spark gives up on a task, or has it
+    run a second time beside the first (speculation).
+    """
+
+    def in_tasks(self, write: Callable[[Iterator[pa.RecordBatch]], _Result]) -> list[_Result]:
+        LocalRows.in_tasks(self, write)
+        return LocalRows.in_tasks(self, write)
+
+    def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> RetriedRows:
+        result = LocalRows.together(self, function, schema)
+        assert isinstance(result, LocalRows)
+        return RetriedRows(result.table, spark=self.spark, part_rows=result.part_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +247,20 @@ def batch_of(
     return EventBatch(end, tuple(tables), lambda: iter(events))
 
 
+def retried(batch: EventBatch) -> EventBatch:
+    """The batch with changes whose every task runs twice."""
+
+    def retried_step(step: Step) -> Step:
+        if not isinstance(step, Changes):
+            return step
+        rows = step.rows
+        assert isinstance(rows, LocalRows)
+        return replace(step, rows=RetriedRows(rows.table, rows.rejections, rows.spark))
+
+    tables = (replace(table, steps=tuple(map(retried_step, table.steps))) for table in batch.tables)
+    return replace(batch, tables=tuple(tables))
+
+
 def batch_per_table(batch: EventBatch) -> Iterator[EventBatch]:
     """The batch as destinations get it that do not ask for whole ones: each table's part, with its events."""
     for part in batch.tables:
@@ -286,6 +326,10 @@ def _schemas_of(event: Event) -> tuple[ReplicatedTableSchema, ...]:
 
 def _rejections(rejected: Sequence[Mapping[str, object]]) -> pa.Table | None:
     return pa.Table.from_pylist(rejected, schema=REJECTED_FIELDS) if rejected else None
+
+
+def _in_one_batch(table: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(table.to_struct_array().combine_chunks())
 
 
 def _mapped(table: pa.Table, function: BatchFunction, schema: pa.Schema) -> pa.Table:

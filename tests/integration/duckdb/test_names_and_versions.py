@@ -203,6 +203,7 @@ def test_the_table_that_fails_is_named_and_nothing_is_written(place: Place) -> N
             Updated(ORDERS, {"id": 77, "name": "n", "note": UNCHANGED}),
         )
     assert raised.value.table_id == ORDERS.table.id
+    assert "REPLICA IDENTITY FULL" in raised.value.hint
     assert place.rows("public", "a") == [{"id": 1}, {"id": 2}]
     assert destination.applied_lsn(A) == Lsn(100)
 

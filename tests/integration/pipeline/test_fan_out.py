@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from failing import Failures
 from headrace.config.pipeline import InvalidatedSlotBehavior, PipelineConfig
@@ -350,6 +352,41 @@ def test_a_broken_destination_gives_its_part_of_a_full_spool_up(
     pipeline.wait()
     assert states_of(whole.stores["sick"]).count(State.DATA_SYNC) > 2, "copied again"
     assert states_of(whole.stores["well"]).count(State.DATA_SYNC) == 2
+
+
+def test_a_destination_that_hangs_while_the_spool_is_full_is_named(
+    whole: Scene, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_RELIEF_INTERVAL_S", 0.1)
+    monkeypatch.setattr(lanes, "_TELLING_INTERVAL_S", 2.0)
+    spool = whole.config.spool.model_copy(update={"keep_seconds": 0.0, "quota_bytes": 1 << 20})
+    whole.config = whole.config.model_copy(update={"spool": spool})
+    answered = threading.Event()
+
+    def hang() -> Exception:
+        answered.wait()
+        return away()
+
+    with capture_logs() as logs, whole.pipeline() as pipeline:
+        running = started(pipeline)
+        running.until_ready()
+        whole.begin("write_events", hang, A, B)
+        try:
+            connection.execute(
+                "INSERT INTO a (note) SELECT string_agg(md5((n * 100 + k)::text), '') "
+                "FROM generate_series(1, 3000) n, generate_series(1, 32) k GROUP BY n"
+            )
+            running.until(lambda: any("the others wait for it" in str(entry["event"]) for entry in logs))
+            assert running.of("sick").state is DestinationState.RUNNING
+            running.until_equal(connection, whole.well)
+        finally:
+            whole.end("write_events", A, B)
+            answered.set()
+        running.until_equal(connection, whole.well, whole.sick)
+    pipeline.wait()
+    told = [entry for entry in logs if "the others wait for it" in str(entry["event"])]
+    assert {entry["destination"] for entry in told} == {"sick"}
+    assert states_of(whole.stores["sick"]).count(State.DATA_SYNC) == 2, "it was not given up"
 
 
 def test_one_destination_copies_a_table_again(scene: Scene, connection: Connection) -> None:

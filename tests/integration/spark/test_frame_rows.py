@@ -16,7 +16,7 @@ from headrace.destinations.rows import REJECTED_FIELDS
 from headrace.errors import DestinationRejected
 from headrace.spark.frame_rows import FrameRows
 from headrace.spark.part import Read
-from headrace.spark.rows import TaskRows
+from headrace.spark.rows import LocalRows, TaskRows, read_here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,12 +40,22 @@ def doubled(frame: DataFrame) -> DataFrame:
     return frame.select(sf.upper("word").alias("word"), (sf.col("n") * 2).alias("twice"))
 
 
-def same(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
+def same(rejected: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
+    del rows
+    return rejected
+
+
+def with_first_word(rejected: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
+    word = rows["word"][0].as_py() if rows.num_rows else ""
+    return rejected.set_column(0, rejected.schema.field("key"), pa.repeat(word, rejected.num_rows))
 
 
 def shouted(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(0, "word", pc.binary_join_element_wise(batch["word"], "!", ""))
+
+
+def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch([batch["n"].cast(pa.string()), batch["n"]], schema=MADE)
 
 
 @pytest.fixture
@@ -80,12 +90,26 @@ def test_what_follows_is_done_to_the_result(rows: FrameRows) -> None:
 
 def test_values_set_aside_come_along(rows: FrameRows) -> None:
     list(rows.batches())
-    aside = rows.mapped(shouted, MADE, lambda batch: batch.slice(0, 0)).rejected()
+    aside = rows.mapped(shouted, MADE, lambda rejected, _: rejected.slice(0, 0)).rejected()
     assert aside is not None
     assert sum(batch.num_rows for batch in aside.batches()) == 0
     found = rows.rejected()
     assert found is not None
     assert [row["text"] for batch in found.batches() for row in batch.to_pylist()] == ["t0", "t5", "t5"]
+
+
+def test_values_set_aside_are_judged_with_the_rows_as_they_were_read(spark: SparkSession) -> None:
+    def first_words(rows: TaskRows | FrameRows | LocalRows) -> list[str]:
+        found = rows.mapped(shouted, MADE, with_first_word).rejected()
+        assert found is not None
+        return [row["key"] for batch in found.batches() for row in batch.to_pylist()]
+
+    task = TaskRows(spark, [(part,) for part in PARTS], read, GIVEN, "a test")
+    assert first_words(task.mapped(numbered, MADE, same)) == ["w0", "", "w5"]
+    assert first_words(task.through(doubled, MADE, same)) == ["w0", "", "w5"]
+    # Read at once, the rows are one batch.
+    here = read_here(spark, PARTS, read, GIVEN)
+    assert first_words(here.mapped(numbered, MADE, same)) == ["w0"] * 3
 
 
 def test_an_error_of_a_writer_comes_out_as_itself(rows: FrameRows) -> None:

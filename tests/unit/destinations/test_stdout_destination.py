@@ -16,7 +16,7 @@ from headrace.errors import ConfigError, DestinationError, RetryPolicy
 from headrace.events import UNCHANGED, Truncate, TruncateOptions
 from headrace.lsn import Lsn
 from headrace.schema import TableName
-from headrace.testing.example_tables import ORDERS, SAMPLES, VISITS, altered_table, example_column
+from headrace.testing.example_tables import ORDERS, SAMPLES, VISITS, altered_table, example_column, example_table
 from headrace.testing.local_rows import (
     Altered,
     Deleted,
@@ -94,6 +94,33 @@ def test_an_altered_table_is_told_with_what_existing_rows_show() -> None:
         ],
         "commit_lsn": "1/64", "start_lsn": "1/64",
     }  # fmt: skip
+
+
+def rejected_days(destination: StdoutDestination) -> None:
+    """A copied row, and the first of two inserted ones, have a day that no date is."""
+    table = example_table(16_999, "days", {"id": "int8", "day": "date"}, ("id",))
+    aside = {"key": '{"id": "1"}', "column": "day", "text": "infinity"}
+    destination.write_table_rows(table, local_rows(table, [{"id": 1, "day": None}], rejected=[aside]), 0)
+    inserted = (Inserted(table, {"id": key, "day": None}) for key in (2, 3))
+    streamed = {**aside, "key": None, "text": "-infinity", "commit_lsn": int(LSN), "tx_ordinal": 0}
+    destination.write_events(batch_of(transaction(LSN, *inserted), end=Lsn(LSN + 1), rejected=[streamed]))
+
+
+def test_values_that_no_type_holds_are_told_behind_their_row() -> None:
+    stream = io.StringIO()
+    rejected_days(StdoutDestination(stream))
+    told = lines(stream)
+    kinds = ["copy", "row", "rejected", "begin", "insert", "rejected", "insert", "commit"]
+    assert [line["kind"] for line in told] == kinds
+    value = {"kind": "rejected", "table": "public.days", "column": "day"}
+    assert told[2] == {**value, "text": "infinity", "key": {"id": "1"}}
+    assert told[5] == {**value, "text": "-infinity", "key": None, "commit_lsn": "1/64", "tx_ordinal": 0}
+    pretty = io.StringIO()
+    rejected_days(StdoutDestination(pretty, "pretty"))
+    assert [line for line in pretty.getvalue().splitlines() if "REJECTED" in line] == [
+        '  REJECTED public.days  day=\'infinity\'  {"id": "1"}',
+        "  REJECTED public.days  day='-infinity'",
+    ]
 
 
 def test_options_of_a_truncate_are_named() -> None:

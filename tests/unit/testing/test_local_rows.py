@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import tempfile
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,6 +19,7 @@ from headrace.testing.local_rows import (
     Deleted,
     Inserted,
     LocalRows,
+    RetriedRows,
     Truncated,
     Updated,
     batch_of,
@@ -104,3 +108,19 @@ def test_rows_put_together_are_one_part() -> None:
     assert rows.in_tasks(lambda batches: [len(batch) for batch in batches]) == [[2], [1], [2]]
     doubled = rows.together(lambda table: pa.concat_tables([table, table]), schema)
     assert doubled.in_tasks(lambda batches: [len(batch) for batch in batches]) == [[10]]
+
+
+def test_rows_of_tasks_that_run_twice(tmp_path: Path) -> None:
+    def write(batches: Iterator[pa.RecordBatch]) -> str:
+        rows = sum(batch.num_rows for batch in batches)
+        with tempfile.NamedTemporaryFile("w", dir=tmp_path, delete=False) as file:
+            file.write(str(rows))
+        return Path(file.name).name
+
+    table = local_rows(ORDERS, [order(i) for i in range(2_500)]).table
+    told = RetriedRows(table).in_tasks(write)
+    assert [(tmp_path / name).read_text() for name in told] == ["1000", "1000", "500"]
+    assert len(list(tmp_path.iterdir())) == 2 * len(told)
+    together = RetriedRows(table).together(lambda whole: whole, table.schema).in_tasks(write)
+    assert [(tmp_path / name).read_text() for name in together] == ["2500"]
+    assert len(list(tmp_path.iterdir())) == 2 * (len(told) + 1)

@@ -149,8 +149,9 @@ class _Step:
             raise DestinationError(
                 f"table {self._table} lacks {missing} rows that were updated at the source",
                 detail="Postgres did not send large values that stayed as they were, and the rows that have them are "
-                "not in the table: rows were deleted here by somebody else",
-                hint=f"copy the table again: headrace resync PIPELINE.YAML {self.source.table.name}",
+                "not in the table: a filter left them out until now, or rows were deleted here by somebody else",
+                hint=f"copy the table again: headrace resync PIPELINE.YAML {self.source.table.name}; "
+                "if it has a filter, give it REPLICA IDENTITY FULL first",
                 retry=RetryPolicy.MANUAL,
             )
 

@@ -122,8 +122,9 @@ class KeyedChanges:
             raise DestinationError(
                 f"table {self.layout.name} lacks {missing} rows that were updated at the source",
                 detail="Postgres did not send large values that stayed as they were, and the rows that have them are "
-                "not in the table: rows were deleted here by somebody else",
-                hint=f"copy the table again: headrace resync PIPELINE.YAML TABLE, for the source of {self.layout.name}",
+                "not in the table: a filter left them out until now, or rows were deleted here by somebody else",
+                hint=f"copy the source of {self.layout.name} again: headrace resync PIPELINE.YAML TABLE; "
+                "if it has a filter, give it REPLICA IDENTITY FULL first",
                 retry=RetryPolicy.MANUAL,
             )
         return pa.concat_tables(parts), place

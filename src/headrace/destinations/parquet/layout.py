@@ -18,12 +18,22 @@ from enum import Enum
 from ...lsn import Lsn
 from ...schema import TableSchema
 
-__all__ = ["OWNER", "ManifestKind", "ManifestName", "attempt_of", "content_generation", "new_directory", "table_id_of"]
+__all__ = [
+    "OWNER",
+    "ManifestKind",
+    "ManifestName",
+    "attempt_of",
+    "content_generation",
+    "is_staged",
+    "new_directory",
+    "table_id_of",
+]
 
 OWNER = "headrace.json"
 _SHOWN = 60
 """Characters of a name that are shown: that of a directory may have 255."""
 _NAME = re.compile(r"(\d{6,})-(\d{10,})-([0-9a-f]+)-([a-z]+)-(\d+)-(\d+)\.json")
+_STAGED = re.compile(r"\.?(.+\.json)\.[0-9a-f]{32}")
 _FILE = re.compile(r"(\d{10,})-([0-9a-f]+)-[0-9a-f]+\.parquet")
 
 
@@ -84,6 +94,12 @@ def attempt_of(path: str) -> tuple[int, str] | None:
     """The sequence and attempt that wrote a data file."""
     match = _FILE.fullmatch(path.rpartition("/")[2])
     return None if match is None else (int(match[1]), match[2])
+
+
+def is_staged(path: str) -> bool:
+    """Whether it is a manifest that was written, and not renamed to what it is to be."""
+    match = _STAGED.fullmatch(path.rpartition("/")[2])
+    return match is not None and ManifestName.parse(match[1]) is not None
 
 
 def content_generation(names: Iterable[ManifestName]) -> int | None:

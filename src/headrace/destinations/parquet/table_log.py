@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...lsn import Lsn
-from .layout import ManifestKind, ManifestName, attempt_of
+from .layout import ManifestKind, ManifestName, attempt_of, is_staged
 from .manifest import StoredRows, from_json
 from .storage import Storage
 
@@ -70,7 +70,7 @@ def manifest_names(storage: Storage, directory: str) -> list[ManifestName]:
 
 
 def leftovers(storage: Storage, directory: str) -> list[str]:
-    """Files that no manifest names: of attempts that came to nothing, and of tasks that ran twice.
+    """Files that no manifest names: of attempts that came to nothing, manifests too, and of tasks that ran twice.
 
     Of a table that is gone, all that its removal did not get to.
     """
@@ -82,7 +82,7 @@ def leftovers(storage: Storage, directory: str) -> list[str]:
     for path in files:
         if path.endswith(".parquet"):
             by_attempt.setdefault(attempt_of(path), []).append(path)
-    found: list[str] = []
+    found = [path for path in files if is_staged(path)]
     for attempt, paths in by_attempt.items():
         name = published.get(attempt) if attempt is not None else None
         if name is None:

@@ -1,4 +1,4 @@
-"""Transforms of Arrow batches: copied rows, changes, and values set aside."""
+"""Transforms of Arrow batches: copied rows and changes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,14 @@ from ..unchanged import renumbered
 from .sql import evaluate, hash_of, matches_of
 from .table_transform import TableTransform
 
-__all__ = ["changes_schema", "masked", "transform_changes", "transform_rejected", "transform_rows"]
+__all__ = ["changes_schema", "filtered", "masked", "matches", "transform_changes", "transform_rows"]
 
 
 def transform_rows(transform: TableTransform, after: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows of the initial copy."""
     if transform.condition is not None:
-        batch = batch.filter(_matches(transform, batch))
+        batch = batch.filter(matches(transform, batch))
     return pa.RecordBatch.from_arrays(masked(transform, batch), schema=after)
-
-
-def transform_rejected(transform: TableTransform, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Values set aside: not those that are hidden, nor a key that is."""
-    hidden = pa.array(sorted(transform.hidden), pa.string())
-    kept = batch.filter(pc.invert(pc.is_in(batch["column"], hidden)))
-    if not transform.hides_key:
-        return kept
-    columns = [pa.nulls(kept.num_rows, f.type) if f.name == "key" else kept[f.name] for f in kept.schema]
-    return pa.RecordBatch.from_arrays(columns, schema=kept.schema)
 
 
 def changes_schema(transform: TableTransform, schema: pa.Schema) -> pa.Schema:
@@ -42,14 +32,15 @@ def changes_schema(transform: TableTransform, schema: pa.Schema) -> pa.Schema:
 def transform_changes(transform: TableTransform, after: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Changes (`pgoutput.changes`): filtered, then masked, with positions that count in what is left."""
     if transform.condition is not None:
-        batch = _filtered(transform, batch)
+        batch = filtered(transform, batch)
     columns = {name: batch.column(name) for name in batch.schema.names}
     fields = list(after.field("row").type)
     for name in ("row", "old"):
         rows = columns[name]
         flat = pa.RecordBatch.from_arrays(rows.flatten(), names=[f.name for f in rows.type])
-        # Of an old key only the key's columns were sent: the others stay NULL.
-        taken = masked(transform, flat, where_valid=name == "old")
+        # Of an old key only the key's columns were sent: the others stay NULL. A whole old row is found by its value.
+        key_only = name == "old" and transform.source.table.replica_identity is not ReplicaIdentity.FULL
+        taken = masked(transform, flat, where_valid=key_only)
         columns[name] = pa.StructArray.from_arrays(taken, fields=fields, mask=rows.is_null())
     columns["unchanged"] = renumbered(columns["unchanged"], transform.kept, len(transform.source.columns))
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=after)
@@ -77,13 +68,14 @@ def masked(transform: TableTransform, batch: pa.RecordBatch, *, where_valid: boo
     return columns
 
 
-def _matches(transform: TableTransform, rows: pa.RecordBatch) -> pa.BooleanArray:
+def matches(transform: TableTransform, rows: pa.RecordBatch) -> pa.BooleanArray:
+    """Which rows the condition is true for."""
     assert transform.condition is not None
-    (matches,) = evaluate(rows, [matches_of(transform.condition)])
-    return matches
+    (found,) = evaluate(rows, [matches_of(transform.condition)])
+    return found
 
 
-def _filtered(transform: TableTransform, batch: pa.RecordBatch) -> pa.RecordBatch:
+def filtered(transform: TableTransform, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Changes as they are for a table that only ever had the rows that match.
 
     An update of a row that does not match any more is a delete. One of a row that did not match before is an insert,
@@ -92,20 +84,19 @@ def _filtered(transform: TableTransform, batch: pa.RecordBatch) -> pa.RecordBatc
     _require_decided(transform, batch)
     op, new, old = batch["op"], _flat(batch["row"]), _flat(batch["old"])
     insert, update, delete = (pc.equal(op, kind) for kind in "IUD")
-    matches = _matches(transform, new)
-    matched = matches
+    fits = matches(transform, new)
     if transform.source.table.replica_identity is ReplicaIdentity.FULL:
-        matched = _matches(transform, old)
-        leaves = pc.and_(pc.and_(update, matched), pc.invert(matches))
-        comes = pc.and_(pc.and_(update, matches), pc.invert(matched))
-        stays = pc.and_(pc.and_(update, matches), matched)
-        gone = pc.and_(delete, matched)
+        fitted = matches(transform, old)
+        leaves = pc.and_(pc.and_(update, fitted), pc.invert(fits))
+        comes = pc.and_(pc.and_(update, fits), pc.invert(fitted))
+        stays = pc.and_(pc.and_(update, fits), fitted)
+        gone = pc.and_(delete, fitted)
     else:
-        leaves, stays, gone = pc.and_(update, pc.invert(matches)), pc.and_(update, matches), delete
+        leaves, stays, gone = pc.and_(update, pc.invert(fits)), pc.and_(update, fits), delete
         comes = pa.repeat(pa.scalar(False), len(op))
     batch = _as_deletes(transform, batch, leaves)
     batch = _as_inserts(batch, comes)
-    kept = pc.or_(pc.or_(pc.and_(insert, matches), pc.or_(leaves, comes)), pc.or_(stays, gone))
+    kept = pc.or_(pc.or_(pc.and_(insert, fits), pc.or_(leaves, comes)), pc.or_(stays, gone))
     return batch.filter(kept)
 
 

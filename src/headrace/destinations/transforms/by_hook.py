@@ -22,7 +22,7 @@ from ...events import UNCHANGED, Delete, Insert, OldRowKind, Row, Update
 from ...pgtypes.python_values import python_rows
 from ...schema import ReplicatedTableSchema, TableName
 from ..contract import DestinationContext
-from ..rows import Rows
+from ..rows import RejectedFunction, Rows
 from ..unchanged import renumbered
 from .contract import RowEvent, Transform
 from .events import arrow_rows
@@ -125,7 +125,7 @@ class _HookTransform:
         before = old.table.computed() if isinstance(old, _HookTransform) else {}
         return all(before.get(attnum) == made for attnum, made in self.table.computed().items())
 
-    def _rejected(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    def _rejected(self) -> RejectedFunction:
         return partial(_kept_aside, self.table.kept)
 
     def _made(self, rows: Sequence[Row]) -> Sequence[dict[str, Any]]:
@@ -187,13 +187,15 @@ def _undecided(name: TableName) -> DestinationRejected:
     )
 
 
-def _kept_aside(kept: Mapping[str, str], batch: pa.RecordBatch) -> pa.RecordBatch:
+def _kept_aside(kept: Mapping[str, str], batch: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Values set aside of columns that go on as they are: others may be gone for a reason."""
+    del rows
     batch = batch.filter(pc.is_in(batch["column"], pa.array(sorted(kept), pa.string())))
     names = pa.array([kept[name] for name in sorted(kept)], pa.string())
     places = pc.index_in(batch["column"], pa.array(sorted(kept), pa.string()))
     return batch.set_column(batch.schema.get_field_index("column"), batch.schema.field("column"), names.take(places))
 
 
-def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
+def _same(rejected: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
+    del rows
+    return rejected

@@ -12,9 +12,10 @@ from ...errors import ConfigError
 from ...schema import ReplicatedTableSchema
 from ..contract import DestinationContext
 from ..rows import Rows
-from .batches import changes_schema, transform_changes, transform_rejected, transform_rows
+from .batches import changes_schema, transform_changes, transform_rows
 from .contract import RowEvent, Transform
 from .events import transform_event
+from .rejected import rejected_changes, rejected_rows
 from .sql import check_installed
 from .table_transform import Chosen, TableTransform, chosen, table_transform
 
@@ -62,12 +63,12 @@ class _SettingsTransform:
 
     def rows(self, rows: Rows) -> Rows:
         after = pa.schema(self._table.fields(list(rows.arrow_schema)))
-        return rows.mapped(partial(transform_rows, self._table, after), after, partial(transform_rejected, self._table))
+        return rows.mapped(partial(transform_rows, self._table, after), after, partial(rejected_rows, self._table))
 
     def changes(self, rows: Rows) -> Rows:
         after = changes_schema(self._table, rows.arrow_schema)
         function = partial(transform_changes, self._table, after)
-        return rows.mapped(function, after, partial(transform_rejected, self._table))
+        return rows.mapped(function, after, partial(rejected_changes, self._table))
 
     def events(self, events: Sequence[RowEvent]) -> Sequence[RowEvent | None]:
         return [transform_event(self._table, event) for event in events]

@@ -12,7 +12,7 @@ from ...config.transforms import MaskConfig, MaskKind, TableTransformsConfig
 from ...errors import ConfigError, ProtocolError
 from ...pgtypes.registry import builtin_type, conversion_for
 from ...schema import Column, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask
-from .sql import checked_filter
+from .sql import checked_filter, evaluate, hash_of
 
 __all__ = ["Chosen", "TableTransform", "chosen", "row_schema", "table_transform"]
 
@@ -106,7 +106,8 @@ def table_transform(
     named = frozenset[str]()
     if config.filter is not None:
         named = checked_filter(config.filter, row_schema(schema), str(schema.table.name))
-    return TableTransform(schema, _target(schema, masks, excluded), kept, masks, fixed, config.filter, named, salt)
+    target = _target(schema, masks, excluded, salt)
+    return TableTransform(schema, target, kept, masks, fixed, config.filter, named, salt)
 
 
 def _require_key(schema: ReplicatedTableSchema, masks: Mapping[int, MaskConfig], excluded: set[int]) -> None:
@@ -137,21 +138,33 @@ def _fixed(schema: ReplicatedTableSchema, column: Column, mask: MaskConfig) -> p
     return value
 
 
+def _hashed(column: Column, salt: str) -> str | None:
+    """What rows older than the column show of it, where it is hashed."""
+    if column.missing is None:
+        return None
+    shown = conversion_for(column.type, column.typmod).from_text(pa.array([column.missing], pa.string())).values
+    (hashed,) = evaluate(pa.RecordBatch.from_arrays([shown], names=[column.name]), [hash_of(column.name)], [salt])
+    value: str | None = hashed[0].as_py()
+    return value
+
+
 def _target(
-    schema: ReplicatedTableSchema, masks: Mapping[int, MaskConfig], excluded: set[int]
+    schema: ReplicatedTableSchema, masks: Mapping[int, MaskConfig], excluded: set[int], salt: str
 ) -> ReplicatedTableSchema:
     text = builtin_type(_TEXT)
     assert text is not None
     published = {column.attnum: i for i, column in enumerate(schema.columns)}
+    shown = ReplicationMask(schema.mask.attnums - {schema.columns[i].attnum for i in excluded})
     columns = []
     for column in schema.table.columns:
         mask = masks.get(published.get(column.attnum, -1))
-        if mask is None:
+        if column not in shown:
+            # Destinations may keep the definition: what older rows have in the column, and new ones may, is hidden too.
+            columns.append(replace(column, missing=None, default=None))
+        elif mask is None:
             columns.append(column)
         elif mask.kind is MaskKind.HASH:
-            columns.append(replace(column, type=text, typmod=-1, missing=None, default=None))
+            columns.append(replace(column, type=text, typmod=-1, missing=_hashed(column, salt), default=None))
         else:
             columns.append(replace(column, nullable=True, missing=mask.value, default=None))
-    gone = {schema.columns[i].attnum for i in excluded}
-    table = replace(schema.table, columns=tuple(columns))
-    return replace(schema, table=table, mask=ReplicationMask(schema.mask.attnums - gone))
+    return replace(schema, table=replace(schema.table, columns=tuple(columns)), mask=shown)

@@ -8,7 +8,7 @@ from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema
 from ..example_tables import ORDERS, SAMPLES, VISITS, example_table
 from ..gaps import needs
-from ..local_rows import Inserted, local_rows
+from ..local_rows import Inserted, RetriedRows, local_rows
 from .broken_rows import BrokenRows
 from .example_rows import order, visit
 from .site import Site, Values
@@ -45,6 +45,16 @@ class CopySuite:
         rows = [order(i, f"n{i}", None) for i in range(4 * _MANY)]
         site.copy(ORDERS, rows)
         site.assert_rows(ORDERS, rows)
+
+    def test_a_range_that_a_task_wrote_twice_counts_once(self, site: Site) -> None:
+        """Of a task that ran again, or beside another, one result is told of; what the other left must not count."""
+        rows = [order(i, f"n{i}", None) for i in range(_MANY)]
+        whole = local_rows(ORDERS, rows, spark=site.spark)
+        site.copy_rows(ORDERS, RetriedRows(whole.table, spark=site.spark))
+        site.assert_rows(ORDERS, rows)
+        # Nor later, with what is committed next.
+        site.copy(ORDERS, [order(_MANY)], part=1)
+        site.assert_rows(ORDERS, [*rows, order(_MANY)])
 
     def test_the_parts_of_a_copy_are_added_one_by_one(self, site: Site) -> None:
         for part, key in ((0, 1), (7, 2), (3, 3)):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from ...errors import SchemaChangeRefused
 from ...lsn import Lsn
 from ...schema import ReplicaIdentity, ReplicatedTableSchema
 from ...schema_policy import SchemaPolicies, SchemaPolicy, Target, advanced
@@ -61,6 +64,17 @@ class PolicySuite:
         site.changes(Lsn(700), Inserted(target, visit("e", None)), Inserted(target, visit("f", None)))
         site.changes(Lsn(900), Deleted(target, visit("e", None)))
         site.assert_rows(target, [visit("d", None), visit("f", None)])
+
+    def test_error_leaves_the_table_as_it_is_until_it_is_copied_again(self, site: Site) -> None:
+        site.copy(ORDERS, [order(1)])
+        with pytest.raises(SchemaChangeRefused):
+            _target(SchemaPolicy.ERROR, _ADDED)
+        # What came before the refused change is still written, and nothing behind it.
+        site.changes(Lsn(100), Inserted(ORDERS, order(2)))
+        site.assert_rows(ORDERS, [order(1), order(2)])
+        site.destination.drop_table_for_copy(_ADDED)
+        site.copy(_ADDED, [{**order(3), "more": "m"}])
+        site.assert_rows(_ADDED, [{**order(3), "more": "m"}])
 
 
 def _target(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from ...destinations.contract import Durability
 from ...events import UNCHANGED
 from ...lsn import Lsn
 from ..example_tables import LINES, ORDERS, VISITS
-from ..local_rows import Altered, Deleted, Happening, Inserted, Truncated, Updated, transaction
+from ..local_rows import Altered, Deleted, Happening, Inserted, Truncated, Updated, batch_of, retried, transaction
 from .example_rows import line, order, visit
 from .site import Site, Values
 
@@ -115,6 +116,20 @@ class RowChangeSuite:
         site.assert_rows(ORDERS, [])
         site.changes(Lsn(300), Inserted(ORDERS, order(1, "c")))
         site.assert_rows(ORDERS, [order(1, "c")])
+
+    def test_changes_that_a_task_wrote_twice_count_once(self, site: Site) -> None:
+        site.copy(ORDERS, [order(i) for i in range(100)])
+        changes: tuple[Happening, ...] = (
+            *(Inserted(ORDERS, order(i)) for i in range(100, 120)),
+            *(Updated(ORDERS, order(i, "new")) for i in range(10)),
+            *(Deleted(ORDERS, {"id": i}) for i in range(10, 20)),
+        )
+        batch = batch_of(transaction(Lsn(100), *changes), end=Lsn(200), spark=site.spark)
+        assert site.destination.write_events(retried(batch)) in Durability
+        expected = [*(order(i, "new") for i in range(10)), *(order(i) for i in range(20, 120))]
+        site.assert_rows(ORDERS, expected)
+        site.changes(Lsn(300), Deleted(ORDERS, {"id": 119}))
+        site.assert_rows(ORDERS, expected[:-1])
 
     def test_many_changes_of_many_rows(self, site: Site) -> None:
         rows: dict[int, Any] = {key: order(key, f"copied {key}", None) for key in range(_KEYS // 2)}

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...events import Relation
 from ...lsn import Lsn
-from ...schema import ReplicaIdentity, ReplicatedTableSchema, TableName
+from ...schema import ReplicaIdentity, ReplicatedTableSchema, ReplicationMask, TableName
 from ..example_tables import ORDERS, VISITS, altered_table, example_column, example_table
 from ..gaps import needs
 from ..local_rows import Altered, Deleted, Inserted, Truncated, Updated
@@ -45,6 +45,9 @@ _BY_NAME = altered_table(
     _NOTE,
     identity_attnums=(_NAME.attnum,),
 )
+_REQUIRED = altered_table(ORDERS, _ID, replace(_NAME, nullable=False), _NOTE)
+_DEFAULTED = altered_table(ORDERS, _ID, replace(_NAME, default="'new'::text"), _NOTE)
+_HIDDEN = replace(ORDERS, mask=ReplicationMask(ORDERS.mask.attnums - {_NOTE.attnum}))
 _WITHOUT_KEY = altered_table(
     ORDERS, replace(_ID, key_position=None), _NAME, _NOTE, identity=ReplicaIdentity.FULL, identity_attnums=(1, 2, 3)
 )
@@ -141,6 +144,37 @@ class SchemaChangeSuite:
         )
         expected = [{"id": 7, "name": "a", "note": "by name"}, {"id": 7, "name": "c", "note": None}]
         site.assert_rows(_BY_NAME, expected)
+
+    @needs("follows")
+    def test_a_column_takes_no_more_nulls_and_takes_them_again(self, site: Site) -> None:
+        _alter(site, _REQUIRED, _ROWS)
+        site.changes(Lsn(300), Inserted(_REQUIRED, {"id": 3, "name": "c", "note": None}))
+        site.alter(Lsn(500), _REQUIRED, ORDERS)
+        site.changes(Lsn(700), Updated(ORDERS, {"id": 3, "name": None, "note": None}))
+        site.assert_rows(ORDERS, [*_ROWS, {"id": 3, "name": None, "note": None}])
+
+    @needs("follows")
+    def test_a_default_is_for_the_source_alone(self, site: Site) -> None:
+        """Rows come with all their values: a NULL of the source is none that a default fills."""
+        _alter(site, _DEFAULTED, _ROWS)
+        site.changes(Lsn(300), Inserted(_DEFAULTED, {"id": 3, "name": None, "note": None}))
+        site.alter(Lsn(500), _DEFAULTED, ORDERS)
+        site.assert_rows(ORDERS, [*_ROWS, {"id": 3, "name": None, "note": None}])
+
+    @needs("follows")
+    def test_a_column_that_is_no_longer_published(self, site: Site) -> None:
+        rows = [{"id": row["id"], "name": row["name"]} for row in _ROWS]
+        _alter(site, _HIDDEN, rows)
+        site.changes(Lsn(300), Inserted(_HIDDEN, {"id": 3, "name": "c"}), Updated(_HIDDEN, {"id": 1, "name": "x"}))
+        site.assert_rows(_HIDDEN, [{"id": 1, "name": "x"}, rows[1], {"id": 3, "name": "c"}])
+
+    def test_a_column_that_is_published_anew_is_copied_again(self, site: Site) -> None:
+        hidden = [{"id": row["id"], "name": row["name"]} for row in _ROWS]
+        site.copy(_HIDDEN, hidden)
+        site.assert_rows(_HIDDEN, hidden)
+        site.destination.drop_table_for_copy(ORDERS)
+        site.copy(ORDERS, _ROWS)
+        site.assert_rows(ORDERS, _ROWS)
 
     @needs("follows")
     def test_a_table_loses_its_key(self, site: Site) -> None:

@@ -16,8 +16,8 @@ from .site import Site, Values, comparable
 
 __all__ = ["TypeSuite"]
 
-_REJECTED = {"key": '{"id":"1"}', "column": "day", "text": "infinity"}
-_STREAMED = {**_REJECTED, "key": '{"id":"2"}', "commit_lsn": 100, "tx_ordinal": 0}
+_REJECTED = {"key": '{"id": "1"}', "column": "day", "text": "infinity"}
+_STREAMED = {**_REJECTED, "key": '{"id": "2"}', "commit_lsn": 100, "tx_ordinal": 0}
 
 # Two values of each: a row that differs in one column only is another row.
 _KEYS: dict[str, tuple[Any, Any]] = {

@@ -231,6 +231,8 @@ def test_a_missing_row_with_unsent_values_is_an_error_that_says_what_to_do(tmp_p
         merged(table, *changes)
 
     assert "resync" in caught.value.hint
+    assert "REPLICA IDENTITY FULL" in caught.value.hint
+    assert "a filter left them out" in caught.value.detail
     assert caught.value.retry is RetryPolicy.MANUAL
     assert table.paths() == before
 

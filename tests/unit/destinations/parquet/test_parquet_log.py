@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -136,8 +137,14 @@ def test_what_no_manifest_names_is_removed_at_the_start(tmp_path: Path) -> None:
     # A task that ran twice, a batch that was cut off, and an attempt of one that was then written by another.
     for orphan in (f"{sequence}-{attempt}-00", "0000000003-aa-00", f"{sequence}-bb-00"):
         (directory / f"{orphan}.parquet").write_bytes(b"left behind")
+    # A manifest that was not renamed to what it is to be.
+    manifest = next(tmp_path.rglob("manifests/*.json"))
+    staged = manifest.with_name(f".{manifest.name}.{uuid.uuid4().hex}")
+    staged.write_bytes(b"left behind")
     again = opened(tmp_path)
     assert data_files(tmp_path) == kept
+    assert manifest.exists()
+    assert not staged.exists()
     assert again.applied_lsn(ORDERS) == 110
     assert again.copied_parts(ORDERS) == {0}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,15 +15,25 @@ from headrace.config.transforms import TransformsConfig
 from headrace.destinations.batch import Changes, EventBatch
 from headrace.destinations.contract import Destination, DestinationContext
 from headrace.destinations.memory import MemoryDestination
+from headrace.destinations.row_keys import row_keys
 from headrace.destinations.transforms import sql, transformed
 from headrace.destinations.transforms.table_transform import chosen, table_transform
 from headrace.errors import ConfigError, DestinationRejected
 from headrace.events import UNCHANGED, Delete, Insert, Update
 from headrace.lsn import Lsn
-from headrace.schema import ReplicaIdentity, ReplicatedTableSchema
+from headrace.schema import ReplicaIdentity, ReplicatedTableSchema, ReplicationMask, TableName
 from headrace.stores import MemoryStore
+from headrace.stores.encoding import encode_schema
 from headrace.testing.example_tables import ORDERS, example_table
-from headrace.testing.local_rows import Deleted, Inserted, Updated, batch_of, local_rows, transaction
+from headrace.testing.local_rows import (
+    Deleted,
+    Inserted,
+    Updated,
+    arrow_schema_of,
+    batch_of,
+    local_rows,
+    transaction,
+)
 
 SALT = "pepper"
 PEOPLE = example_table(
@@ -87,6 +98,22 @@ def test_excluded_columns_are_nowhere() -> None:
     assert all("email" not in str(event) or "a@b.c" not in str(event) for event in inner.events())
 
 
+def test_what_a_definition_tells_of_hidden_columns_is_nowhere() -> None:
+    told = {"default": "'secret'::text", "missing": "secret"}
+    columns = tuple(replace(c, **told) if c.name != "id" else c for c in PEOPLE.table.columns)  # type: ignore[arg-type]
+    unpublished = ReplicationMask(PEOPLE.mask.attnums - {PEOPLE.table.column("bio").attnum})
+    people = replace(PEOPLE, table=replace(PEOPLE.table, columns=columns), mask=unpublished)
+    mask = {"name": {"kind": "hash"}, "age": {"kind": "fixed", "value": "42"}}
+    settings = TransformsConfig.model_validate(
+        {"salt": SALT, "tables": {"public.people": {"columns": {"exclude": ["email"], "mask": mask}}}}
+    ).tables["public.people"]
+    target = table_transform(settings, SALT, chosen(settings, people), people).target
+    assert "secret" not in encode_schema(target)
+    assert "secret" in encode_schema(people)
+    # Of masked ones it tells what rows show behind the mask.
+    assert {c.name: c.missing for c in target.table.columns if c.missing} == {"name": digest("secret"), "age": "42"}
+
+
 def test_masks() -> None:
     mask = {"name": {"kind": "null"}, "email": {"kind": "hash"}, "age": {"kind": "fixed", "value": "42"}}
     outer, inner = started({"columns": {"mask": mask}}, PEOPLE)
@@ -99,6 +126,21 @@ def test_masks() -> None:
     assert [(row["name"], row["email"], row["age"]) for row in told] == [
         (None, digest("x@y.z"), 42), (None, digest("new@b.c"), 42),
     ]  # fmt: skip
+
+
+def test_a_fixed_value_is_in_whole_old_rows_too_whatever_the_source_has() -> None:
+    keyless = example_table(16_904, "keyless", {"n": "int4", "note": "text"}, (), identity=ReplicaIdentity.FULL)
+    outer, inner = started({"columns": {"mask": {"note": {"kind": "fixed", "value": "…"}}}}, keyless)
+    outer.write_table_rows(keyless, local_rows(keyless, [{"n": n, "note": None} for n in (1, 2)]), 0)
+    write(
+        outer,
+        Deleted(keyless, {"n": 1, "note": None}),
+        Updated(keyless, {"n": 3, "note": "x"}, old={"n": 2, "note": None}),
+    )
+    assert inner.rows(keyless.table.name).to_pylist() == [{"n": 3, "note": "…"}]
+    # Batches and single events agree.
+    olds = [event.old for event in inner.events() if isinstance(event, Update | Delete)]
+    assert [change["old"] for change in inner.changes()] == olds == [{"n": 1, "note": "…"}, {"n": 2, "note": "…"}]
 
 
 def test_a_hashed_key_still_finds_its_row() -> None:
@@ -125,6 +167,47 @@ def test_hidden_values_are_not_set_aside() -> None:
     rejected = [{"key": '{"email":"a@b.c"}', "column": "day", "text": "infinity"}]
     outer.write_table_rows(keyed, local_rows(keyed, [{"email": "a@b.c", "day": None}], rejected=rejected), 0)
     assert [(r["key"], r["text"]) for r in inner.quarantine(keyed.table.name).to_pylist()] == [(None, "infinity")]
+
+
+def aside(table: ReplicatedTableSchema, row: dict[str, Any], column: str, text: str, **place: int) -> dict[str, Any]:
+    batch = pa.RecordBatch.from_pylist([row], schema=arrow_schema_of(table))
+    return {"key": row_keys(table, batch)[0].as_py(), "column": column, "text": text, **place}
+
+
+def test_values_of_rows_that_do_not_match_are_not_set_aside() -> None:
+    outer, inner = started({"filter": "name = 'Ann'"}, PEOPLE)
+    people = [person(1), person(2, name="Bob"), person(3)]
+    outer.write_table_rows(
+        PEOPLE, local_rows(PEOPLE, people, rejected=[aside(PEOPLE, p, "age", f"copied {p['id']}") for p in people]), 0
+    )
+    # An insert that does not match, an update that leaves, one that comes, and one that stays.
+    now = [person(4, name="Bob"), person(1, name="Bob"), person(2), person(3)]
+    happenings = [Inserted(PEOPLE, now[0]), *(Updated(PEOPLE, p) for p in now[1:])]
+    rejected = [
+        aside(PEOPLE, p, "age", f"streamed {p['id']}", commit_lsn=100, tx_ordinal=ordinal)
+        for ordinal, p in enumerate(now)
+    ]
+    outer.write_events(batch_of(transaction(Lsn(100), *happenings), end=Lsn(200), rejected=rejected))
+    shown = [row["text"] for row in inner.quarantine(PEOPLE.table.name).to_pylist()]
+    assert shown == ["copied 1", "copied 3", "streamed 2", "streamed 3"]
+
+
+def test_a_value_that_could_not_be_held_is_null_to_the_filter() -> None:
+    dated = example_table(16_905, "dated", {"id": "int8", "day": "date"}, ("id",))
+    row = {"id": 1, "day": None}
+    for condition, shown in (("day > '2000-01-01'", 0), ("day IS NULL", 1)):
+        outer, inner = started({"filter": condition}, dated)
+        outer.write_table_rows(dated, local_rows(dated, [row], rejected=[aside(dated, row, "day", "infinity")]), 0)
+        assert (inner.rows(dated.table.name).num_rows, inner.quarantine(dated.table.name).num_rows) == (shown, shown)
+
+
+@pytest.mark.parametrize(("ages", "shown"), [((30, 30), 1), ((30, 9), 0)])
+def test_of_rows_that_cannot_be_told_apart_all_must_match(ages: tuple[int, int], shown: int) -> None:
+    unnamed = example_table(16_906, "unnamed", {"day": "date", "age": "int4"}, (), identity=ReplicaIdentity.NOTHING)
+    outer, inner = started({"filter": "age >= 18"}, unnamed)
+    rows = [{"day": None, "age": age} for age in ages]
+    outer.write_table_rows(unnamed, local_rows(unnamed, rows, rejected=[aside(unnamed, rows[0], "day", "infinity")]), 0)
+    assert inner.quarantine(unnamed.table.name).num_rows == shown
 
 
 def test_rows_that_do_not_match_are_left_out() -> None:
@@ -191,10 +274,6 @@ def test_tables_without_settings_pass_untouched() -> None:
 
 
 def test_a_renamed_column_stays_excluded_and_a_renamed_table_too() -> None:
-    from dataclasses import replace
-
-    from headrace.schema import TableName
-
     outer, inner = started({"columns": {"exclude": ["email"]}}, PEOPLE)
     columns = tuple(replace(c, name="mail") if c.name == "email" else c for c in PEOPLE.table.columns)
     moved = replace(PEOPLE, table=replace(PEOPLE.table, columns=columns, name=TableName("public", "folk")))
