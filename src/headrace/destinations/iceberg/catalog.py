@@ -124,7 +124,7 @@ class Catalog:
             builder.withPartitionSpec(spec).withSortOrder(order).withProperties(self.java.map(table.properties))
             # Not committed: it tells where the catalog would put the table.
             planned = builder.createTransaction().table()
-            location = own_location(planned, table.name[-1])
+            location = own_location(planned, table.name)
             return (builder if location == planned.location() else builder.withLocation(location)).create()
 
     def rename(self, old: tuple[str, ...], new: tuple[str, ...]) -> None:
