@@ -47,7 +47,7 @@ def catalog_properties(config: IcebergConfig) -> dict[str, str]:
     catalog = config.catalog
     properties = {
         "catalog-impl": _IMPLEMENTATIONS[catalog.type],
-        "warehouse": _warehouse_uri(config.warehouse),
+        "warehouse": _warehouse_uri(config),
         # Tables are refreshed before each use.
         "cache-enabled": "false",
     }
@@ -64,19 +64,16 @@ def _secrets(catalog: CatalogConfig) -> dict[str, str]:
     return {name: secret.get_secret_value() for name, secret in catalog.secrets.items()}
 
 
-def _warehouse_uri(warehouse: str) -> str:
-    return warehouse if urlparse(warehouse).scheme else Path(warehouse).resolve().as_uri()
+def _warehouse_uri(config: IcebergConfig) -> str:
+    """Not by percent signs: neither Java nor pyiceberg decodes them, and both would make directories called so."""
+    return config.warehouse if config.local_warehouse is None else f"file://{config.local_warehouse}"
 
 
 def _sqlite_file(config: IcebergConfig) -> Path:
-    uri = config.catalog.uri
-    if uri is not None:
-        return Path(uri.removeprefix("sqlite:///")).resolve()
-    parsed = urlparse(config.warehouse)
-    if parsed.scheme not in ("", "file"):
+    if config.catalog_file is None:
         msg = "the catalog has no place: its default, a SQLite file in the warehouse, needs a warehouse on local disk"
         raise ConfigError(msg, hint="set destination.catalog.uri to a local file, or destination.catalog.type to rest")
-    return Path(parsed.path if parsed.scheme else config.warehouse).resolve() / "catalog.db"
+    return config.catalog_file
 
 
 class Catalog:

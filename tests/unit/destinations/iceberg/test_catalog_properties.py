@@ -51,7 +51,9 @@ def test_servers(warehouse: str, catalog: dict[str, str], packages: tuple[str, .
     }
 
 
-@pytest.mark.parametrize("given", [{}, {"uri": "{}/other.db"}, {"uri": "sqlite:///{}/other.db"}])
+@pytest.mark.parametrize(
+    "given", [{}, {"uri": "{}/other.db"}, {"uri": "sqlite:///{}/other.db"}, {"uri": "file://{}/other.db"}]
+)
 def test_a_file(given: dict[str, str], tmp_path: Path) -> None:
     config = _config(str(tmp_path), **{name: text.format(tmp_path) for name, text in given.items()})
     assert catalog_packages(config) == (RUNTIME, SQLITE)
@@ -62,10 +64,41 @@ def test_a_file(given: dict[str, str], tmp_path: Path) -> None:
     assert {"busy_timeout=60000", "transaction_mode=IMMEDIATE"} <= set(options.split("&"))
     assert properties == {
         "catalog-impl": IMPLEMENTATIONS["sqlite"],
-        "warehouse": tmp_path.as_uri(),
+        "warehouse": f"file://{tmp_path}",
         "cache-enabled": "false",
         "jdbc.schema-version": "V1",
     }
+
+
+@pytest.mark.parametrize("given", ["{}", "file:{}", "file://{}"])
+def test_no_sign_of_a_path_is_encoded(given: str, tmp_path: Path) -> None:
+    directory = tmp_path / "my läke 100%"
+    properties = catalog_properties(_config(given.format(directory)))
+    assert properties["warehouse"] == f"file://{directory}"
+    assert properties["uri"].startswith(f"jdbc:sqlite:{directory}/catalog.db?")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"warehouse": "c#/lake"}, "warehouse\n.*must have no #, ?, tab or line end in it"),
+        ({"warehouse": "/lake?"}, "warehouse\n.*must have no #, ?, tab or line end in it"),
+        ({"warehouse": "s3://lake/a#b"}, "warehouse\n.*must have no #, ?, tab or line end in it"),
+        ({"warehouse": "/la\nke"}, "warehouse\n.*must have no #, ?, tab or line end in it"),
+        ({"warehouse": "file://lake"}, "warehouse\n.*must have three slashes"),
+        ({"warehouse": "/lake", "catalog": {"uri": "what?.db"}}, "catalog.uri must have no ? in its path"),
+    ],
+)
+def test_places_that_not_all_readers_would_find(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told.replace("?", r"\?")):
+        IcebergConfig.model_validate(settings)
+
+
+def test_the_working_directory_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "c#").mkdir()
+    monkeypatch.chdir(tmp_path / "c#")
+    with pytest.raises(ValidationError, match="a relative path begins at the working directory"):
+        _config("lake")
 
 
 def test_a_file_beside_files_on_s3(tmp_path: Path) -> None:
