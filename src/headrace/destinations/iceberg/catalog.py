@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,7 +85,7 @@ class Catalog:
         self._properties = catalog_properties(config)
         self._making_namespace = threading.Lock()
         if config.catalog.type is CatalogType.SQLITE:
-            _make_directory(_sqlite_file(config).parent)
+            _prepare(config)
         with java_errors(f"open the {config.catalog.type.value} catalog"):
             self._catalog = java.iceberg.CatalogUtil.buildIcebergCatalog(
                 config.catalog.name, java.map(self._properties), java.hadoop
@@ -164,9 +165,26 @@ class Catalog:
         return self.java.iceberg.catalog.TableIdentifier.of(self.java.strings(name))
 
 
-def _make_directory(path: Path) -> None:
+def _prepare(config: IcebergConfig) -> None:
+    """Make the directories. What may not be written is told before SQLite finds it, and cannot say which setting."""
+    file = _sqlite_file(config)
+    if config.local_warehouse is not None:
+        _make_directory("destination.warehouse", config.local_warehouse)
+    if config.catalog.uri is not None:
+        _make_directory("destination.catalog.uri", file.parent)
+    if file.exists() and not os.access(file, os.W_OK):
+        msg = f"the catalog is {file}, and this user may not write to it"
+        raise ConfigError(msg, hint=f"chown or chmod {file}, or set destination.catalog.uri to another file")
+
+
+def _make_directory(setting: str, path: Path) -> None:
+    remedy = f"or set {setting} to another place"
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"cannot make the warehouse directory {path}"
-        raise ConfigError(msg, detail=error.strerror, hint="choose a directory that you may write to") from None
+        msg = f"{setting} needs the directory {path}, which cannot be made"
+        hint = f"make it, with the rights to write to it, {remedy}"
+        raise ConfigError(msg, detail=error.strerror, hint=hint) from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        msg = f"{setting} needs the directory {path}, and this user may not write to it"
+        raise ConfigError(msg, hint=f"chown or chmod it, {remedy}")

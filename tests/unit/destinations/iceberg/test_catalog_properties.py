@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
 
 from headrace.config.iceberg import IcebergConfig
-from headrace.destinations.iceberg.catalog import catalog_packages, catalog_properties
+from headrace.destinations.iceberg.catalog import Catalog, catalog_packages, catalog_properties
+from headrace.destinations.iceberg.java import Java
 from headrace.errors import ConfigError
 
 RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -123,3 +125,37 @@ def test_further_properties_and_secrets_win(kind: str) -> None:
 def test_a_server_has_an_address(kind: str) -> None:
     with pytest.raises(ValidationError, match=f"say where the {kind} catalog is"):
         _config("/lake", type=kind)
+
+
+@pytest.mark.parametrize(
+    ("catalog", "locked", "told", "setting"),
+    [
+        ({}, "lake", "destination.warehouse needs the directory {}, and this user may not", "destination.warehouse"),
+        ({"uri": "at/c.db"}, "lake", "destination.warehouse needs the directory {}, and this", "destination.warehouse"),
+        ({"uri": "at/c.db"}, "at", "destination.catalog.uri needs the directory {}, and", "destination.catalog.uri"),
+        ({}, "lake/catalog.db", "the catalog is {}, and this user may not", "destination.catalog.uri"),
+    ],
+)
+def test_places_that_may_not_be_written(
+    catalog: dict[str, str],
+    locked: str,
+    told: str,
+    setting: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Root may write everywhere: the system is asked, and here it says no."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path / locked)
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake/catalog.db").touch()
+    with pytest.raises(ConfigError, match=told.format(tmp_path / locked)) as raised:
+        Catalog(cast("Java", None), _config("lake", **catalog))
+    assert f"set {setting} to another" in str(raised.value.hint)
+
+
+def test_a_warehouse_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=f"destination.warehouse needs the directory {tmp_path}/file/lake") as raised:
+        Catalog(cast("Java", None), _config(str(tmp_path / "file/lake")))
+    assert raised.value.detail == "Not a directory"
