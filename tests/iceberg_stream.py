@@ -126,7 +126,7 @@ class StreamedTable:
 
     def scan(self, snapshot: int | None = None) -> pa.Table:
         uri = f"sqlite:///{self.warehouse}/catalog.db"
-        reader = load_catalog("headrace", type="sql", uri=uri, warehouse=self.warehouse.as_uri())
+        reader = load_catalog("headrace", type="sql", uri=uri)
         return reader.load_table("public.t").scan(snapshot_id=snapshot).to_arrow()
 
     def metadata(self) -> str:

@@ -26,7 +26,7 @@ def lake(warehouse: Path) -> Catalog:
         "headrace",
         type="sql",
         uri=f"sqlite:///{warehouse}/catalog.db",
-        warehouse=warehouse.as_uri(),
+        warehouse=f"file://{warehouse}",
         init_catalog_tables="false",
     )
 

@@ -59,7 +59,7 @@ def source(conninfo: str, connection: Connection) -> Source:
 
 
 @pytest.fixture
-def user(spark: Any, tmp_path: Path) -> Callable[[str], object]:
+def user(spark: Any, tmp_path: Path) -> Callable[[str], list[Any]]:
     """Another session of Spark, with the same catalog: by the same name, which its tables are listed under."""
     session = spark.newSession()
     settings = {
@@ -67,7 +67,7 @@ def user(spark: Any, tmp_path: Path) -> Callable[[str], object]:
         ".type": "jdbc",
         ".uri": f"jdbc:sqlite:{tmp_path}/warehouse/catalog.db?busy_timeout=30000",
         ".jdbc.schema-version": "V1",
-        ".warehouse": (tmp_path / "warehouse").as_uri(),
+        ".warehouse": f"file://{tmp_path}/warehouse",
         ".cache-enabled": "false",
     }
     for key, value in settings.items():
@@ -76,7 +76,7 @@ def user(spark: Any, tmp_path: Path) -> Callable[[str], object]:
 
 
 @pytest.fixture
-def meet(user: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+def meet(user: Callable[[str], list[Any]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Have a statement of the user's run just before the next commit to a table."""
     due: list[str] = []
     plain = IcebergTable.commit
@@ -93,7 +93,12 @@ def meet(user: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.mark.parametrize("statement", list(STATEMENTS))
 def test_a_statement_between_planning_and_commit(
-    source: Source, spark: Any, tmp_path: Path, statement: str, meet: Callable[[str], None]
+    source: Source,
+    spark: Any,
+    tmp_path: Path,
+    statement: str,
+    user: Callable[[str], list[Any]],
+    meet: Callable[[str], None],
 ) -> None:
     conninfo, connection = source
     house = Lakehouse(tmp_path / "warehouse", {})
@@ -111,6 +116,9 @@ def test_a_statement_between_planning_and_commit(
         (table_id,) = store.get_table_states()
         assert State.ERRORED not in [entry.state.state for entry in store.get_table_state_history(table_id)]
         house.assert_equal(lambda table: canonical_table(connection, table), "public.items")
+        # What the attempt in vain wrote is gone.
+        named = {Path(row.file_path).name for row in user("SELECT file_path FROM headrace.public.items.all_files")}
+        assert {path.name for path in (house.warehouse / "public/items/data").rglob("[!.]*.*")} == named
         # And the table goes on.
         connection.execute("DELETE FROM items WHERE id < 50")
         connection.execute("INSERT INTO items VALUES (1, 'back')")

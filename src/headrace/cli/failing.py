@@ -42,7 +42,7 @@ _UNREACHABLE = (
     StoreCorrupt,
     StoreVersionError,
 )
-_PLACES = "settings that name places are data_dir, store.path and spool.uri"
+_PLACES = "settings that name places are data_dir, store.path, spool.uri and the destination's, such as its warehouse"
 _NOT_WRITABLE = f"make it writable for this user, or name another place; {_PLACES}"
 _WHAT_TO_DO = {
     errno.EACCES: _NOT_WRITABLE,

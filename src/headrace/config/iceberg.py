@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlparse
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from .form import SPARK_NAME
 from .json_as import JsonAs
@@ -21,6 +23,14 @@ __all__ = [
     "IcebergTableConfig",
     "MaintenanceConfig",
 ]
+
+
+# Locations are URIs that nobody decodes: Java has all of such a path, Python's readers what is before or between.
+_CUT = re.compile(r"[#?\t\r\n]")
+_CUT_PATH = (
+    "must have no #, ?, tab or line end in it: readers of Iceberg tables would look elsewhere; name another place "
+    "(a relative path begins at the working directory, which counts too)"
+)
 
 
 class CatalogType(str, Enum):
@@ -136,7 +146,7 @@ class IcebergConfig(TableDestinationConfig):
 
     warehouse: str = Field(
         min_length=1,
-        description="Where the tables' files are: a directory, or a URI such as s3://bucket/path.",
+        description="Where the tables' files are: a directory, or a URI such as s3://bucket/path; without # and ?.",
     )
     catalog: CatalogConfig = Field(default=CatalogConfig(), description="Where the tables' names are.")
     json_as: JsonAs = Field(
@@ -157,8 +167,47 @@ class IcebergConfig(TableDestinationConfig):
     )
     maintenance: MaintenanceConfig = Field(default=MaintenanceConfig(), description="Keeping the tables quick to read.")
 
+    @field_validator("warehouse")
+    @classmethod
+    def _found_by_all_readers(cls, warehouse: str) -> str:
+        parsed = urlparse(warehouse)
+        if parsed.scheme == "file" and parsed.netloc:
+            msg = "must have three slashes after file:, or none and no file: either; what follows two is a host"
+            raise ValueError(msg)
+        if _CUT.search(str(_local(warehouse) or warehouse)):
+            raise ValueError(_CUT_PATH)
+        return warehouse
+
+    @model_validator(mode="after")
+    def _file_that_can_be_named(self) -> IcebergConfig:
+        if "?" in str(self.catalog_file or ""):
+            # Behind it are the options of the connection.
+            msg = "catalog.uri must have no ? in its path: name another file"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def local_warehouse(self) -> Path | None:
+        """The warehouse as a directory; None if it is elsewhere."""
+        return _local(self.warehouse)
+
+    @property
+    def catalog_file(self) -> Path | None:
+        """The SQLite file; None if there is none, or no place for it."""
+        if self.catalog.type is not CatalogType.SQLITE:
+            return None
+        if self.catalog.uri is not None:
+            return Path(re.sub(r"^(sqlite:///|file://)", "", self.catalog.uri)).resolve()
+        return None if self.local_warehouse is None else self.local_warehouse / "catalog.db"
+
     def directories(self) -> Mapping[str, str]:
-        places = {"warehouse": self.warehouse}
-        if self.catalog.type is CatalogType.SQLITE and self.catalog.uri is not None:
-            places["catalog.uri"] = str(Path(self.catalog.uri.removeprefix("file://")).parent)
+        places = {"warehouse": str(self.local_warehouse or self.warehouse)}
+        if self.catalog_file is not None and self.catalog.uri is not None:
+            places["catalog.uri"] = str(self.catalog_file.parent)
         return places
+
+
+def _local(warehouse: str) -> Path | None:
+    if urlparse(warehouse).scheme not in ("", "file"):
+        return None
+    return Path(re.sub(r"(?i)^file:(//)?", "", warehouse)).resolve()

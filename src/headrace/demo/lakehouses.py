@@ -40,10 +40,7 @@ def _iceberg(directory: Path) -> Lakehouse:
     """The tables of a warehouse with its catalog beside them in `catalog.db`."""
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - an extra of the package
 
-    warehouse = _warehouse(directory)
-    catalog = load_catalog(
-        "headrace", type="sql", uri=f"sqlite:///{warehouse / 'catalog.db'}", warehouse=warehouse.as_uri()
-    )
+    catalog = load_catalog("headrace", type="sql", uri=f"sqlite:///{_warehouse(directory) / 'catalog.db'}")
     return lambda table: catalog.load_table(table).scan().to_arrow()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from string import Formatter
 
 from ..errors import ConfigError
@@ -24,9 +23,7 @@ def destination_names(
     """
     for pattern in (namespace, table_name):
         _check(pattern)
-    found = sorted(tables)
-    _check_known(named, found)
-    names = {table: _name(table, namespace, table_name, named.get(str(table))) for table in found}
+    names = {table: _name(table, namespace, table_name, named.get(str(table))) for table in sorted(tables)}
     taken: dict[tuple[str, ...], TableName] = {}
     for table, name in names.items():
         other = taken.setdefault(tuple(part.casefold() for part in name), table)
@@ -56,13 +53,3 @@ def _check(pattern: str) -> None:
     if not words <= _WORDS:
         msg = f"the name pattern {pattern!r} has unknown words: {', '.join(sorted(words - _WORDS))}"
         raise ConfigError(msg, hint="write {schema} and {table} where the source's names go")
-
-
-def _check_known(named: Mapping[str, object], tables: list[TableName]) -> None:
-    known = [str(table) for table in tables]
-    for name in named:
-        if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else "remove the setting, or publish the table"
-            msg = f"destination.tables names {name}, which is not in the publication"
-            raise ConfigError(msg, hint=hint)

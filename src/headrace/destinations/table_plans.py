@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from .change_log import change_log_schema
 from .names import destination_names
 from .soft_delete import DELETED_FIELDS
 
-__all__ = ["PlannedTable", "check_columns", "plan_tables", "table_columns"]
+__all__ = ["PlannedTable", "check_columns", "check_named", "plan_tables", "table_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +33,13 @@ class PlannedTable:
 def plan_tables(
     settings: TableDestinationConfig, tables: Iterable[TableName], formerly: Mapping[TableName, Sequence[str]] = {}
 ) -> dict[TableName, PlannedTable]:
-    """Plans by table. Raises ConfigError for names that collide and settings of tables that are not there.
+    """Plans by table. Raises ConfigError for names that collide.
 
     `formerly` are names that tables had before: settings under such a name are still theirs.
     """
     found = list(tables)
     configs = _configs(settings, found, formerly)
-    unknown = settings.tables.keys() - {key for key, _ in configs.values()}
-    named = {str(table): config.name for table, (_, config) in configs.items()} | dict.fromkeys(unknown)
+    named = {str(table): config.name for table, (_, config) in configs.items()}
     names = destination_names(found, settings.namespace, settings.table_name, named)
     return {
         table: PlannedTable(name, configs[table][1].mode or settings.mode, configs[table][1])
@@ -47,6 +47,19 @@ def plan_tables(
         else PlannedTable(name, settings.mode, None)
         for table, name in names.items()
     }
+
+
+def check_named(
+    settings: TableDestinationConfig, tables: Iterable[TableName], formerly: Mapping[TableName, Sequence[str]]
+) -> None:
+    """Raise ConfigError for settings of tables that are not there. For the start: later on, a table may leave."""
+    found = list(tables)
+    known = [str(table) for table in sorted(found)]
+    unknown = settings.tables.keys() - {key for key, _ in _configs(settings, found, formerly).values()}
+    for name in sorted(unknown):
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else "remove the setting, or publish the table"
+        raise ConfigError(f"destination.tables names {name}, which is not in the publication", hint=hint)
 
 
 def _configs(

@@ -64,7 +64,7 @@ class HiveMetastore:
         java.java.lang.System.setProperty("derby.stream.error.file", "/dev/null")
         hive, thrift = java.org.apache.hadoop.hive, java.org.apache.thrift
         conf = hive.conf.HiveConf()
-        for name, value in {**_SETTINGS, "hive.metastore.warehouse.dir": self._warehouse.as_uri()}.items():
+        for name, value in {**_SETTINGS, "hive.metastore.warehouse.dir": f"file://{self._warehouse.resolve()}"}.items():
             conf.set(name, value)
         # Locks are in tables that are not among those that come by themselves.
         hive.metastore.txn.TxnDbUtil.prepDb(conf)

@@ -99,7 +99,7 @@ class RestCatalogServer:
         catalog.setConf(java.org.apache.hadoop.conf.Configuration())
         self._warehouse.mkdir(parents=True, exist_ok=True)
         database = f"jdbc:sqlite:{self._warehouse / 'rest.db'}?busy_timeout=60000&transaction_mode=IMMEDIATE"
-        properties = {"uri": database, "jdbc.schema-version": "V1", "warehouse": self._warehouse.as_uri()}
+        properties = {"uri": database, "jdbc.schema-version": "V1", "warehouse": f"file://{self._warehouse.resolve()}"}
         catalog.initialize("backend", properties)
         rest = java.org.apache.iceberg.rest
         jetty = java.org.sparkproject.jetty

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,13 +18,14 @@ from headrace.destinations.contract import DestinationContext
 from headrace.destinations.delta import DeltaDestination
 from headrace.destinations.delta.java import DeltaJava
 from headrace.destinations.delta.table import DeltaTable
+from headrace.destinations.lake import following
 from headrace.destinations.lake.java_errors import CommitStateUnknown
 from headrace.errors import DestinationError, DestinationRejected
 from headrace.events import Relation
 from headrace.lsn import Lsn
-from headrace.schema import ReplicatedTableSchema, TableName
+from headrace.schema import Column, ReplicatedTableSchema, TableName
 from headrace.stores import MemoryStore
-from headrace.testing.example_tables import SAMPLES, example_table
+from headrace.testing.example_tables import SAMPLES, altered_table, example_column, example_table
 from headrace.testing.local_rows import (
     Altered,
     Deleted,
@@ -38,6 +40,8 @@ from headrace.testing.local_rows import (
 
 ORDERS = example_table(1, "orders", {"id": "int8", "note": "text"}, ("id",))
 SHORT = example_table(1, "orders", {"id": "int8"}, ("id",))
+COUNTED = example_table(1, "orders", {"id": "int8", "note": "text", "n": "int4"}, ("id",))
+KEY, NOTE, NUMBER = COUNTED.table.columns
 
 
 class Written:
@@ -59,6 +63,16 @@ class Written:
         found = read_delta(self.warehouse, "public", "orders").to_pylist()
         assert len({row["id"] for row in found}) == len(found)
         return {row["id"]: row.get("note") for row in found}
+
+    def data_files(self) -> set[str]:
+        """Whether the table has them or not."""
+        return {path.name for path in table_directory(self.warehouse, "public", "orders").glob("*.parquet")}
+
+    def last_commit(self) -> set[str]:
+        """The kinds of actions in it."""
+        log = table_directory(self.warehouse, "public", "orders") / "_delta_log"
+        lines = max(log.glob("0*.json")).read_text(encoding="utf-8").split("\n")
+        return {kind for line in lines if line for kind in json.loads(line)}
 
     def position(self, schema: ReplicatedTableSchema = ORDERS) -> Lsn | None:
         return self.destination.applied_lsn(schema)
@@ -144,8 +158,7 @@ def test_an_answer_that_got_lost(it: Written, monkeypatch: pytest.MonkeyPatch, a
     assert it.position() == (Lsn(100) if arrives else None)
     it.write(100, put(1, "x"), Deleted(ORDERS, {"id": 2}))
     assert it.rows() == {1: "x"}
-    files = {path.name for path in table_directory(it.warehouse, "public", "orders").glob("*.parquet")}
-    assert len(files) == 2
+    assert len(it.data_files()) == 2
 
 
 def test_what_cannot_be_known_is_left_alone(it: Written, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +174,7 @@ def test_what_cannot_be_known_is_left_alone(it: Written, monkeypatch: pytest.Mon
         patch.setattr(DeltaTable, "_landed", _landed_after(it, DeltaTable._landed))
         with pytest.raises(CommitStateUnknown):
             it.write(100, put(1, "x"))
-    assert len(list(table_directory(it.warehouse, "public", "orders").glob("*.parquet"))) == 2
+    assert len(it.data_files()) == 2
 
 
 def _landed_after(it: Written, landed: Callable[..., Any]) -> Callable[..., Any]:
@@ -259,14 +272,71 @@ def test_spark_skips_no_file_that_it_needs(tmp_path: Path, spark: Any) -> None:
                 assert key in {found["id"] for found in table.where(table[column] == row[column]).collect()}, column
 
 
-def test_a_wider_type_and_a_longer_table(it: Written, spark: Any) -> None:
-    """A type that is widened, and a value in old rows that Delta cannot show: the one is followed, the other copied."""
-    narrow = example_table(1, "orders", {"id": "int8", "note": "text", "n": "int4"}, ("id",))
-    wide = example_table(1, "orders", {"id": "int8", "note": "text", "n": "int8"}, ("id",))
-    assert it.destination.follows(Relation(Lsn(1), Lsn(1), narrow, wide))
+def test_line_separators_in_texts_of_others(it: Written, spark: Any) -> None:
+    """The log has an action a line, and others write bounds of texts into it as they are."""
+    it.copy({1: "a", 2: "b"})
+    location = table_directory(it.warehouse, "public", "orders")
+    spark.sql(f"UPDATE delta.`{location}` SET note = 'x\u2028y\x85' WHERE id = 1")
+    assert "x\u2028y" in max((location / "_delta_log").glob("0*.json")).read_text(encoding="utf-8")
+    it.write(100, put(2, "new"))
+    assert it.rows() == {1: "x\u2028y\x85", 2: "new"}
+    # Without these the files are asked of Spark, in lines too.
+    for checksum in (location / "_delta_log").glob("0*.crc"):
+        checksum.unlink()
+    again = Written(it.warehouse, spark)
+    again.write(200, put(1, "new"))
+    again.destination.shutdown()
+    assert it.rows() == {1: "new", 2: "new"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        ((KEY, replace(NOTE, name="remark"), NUMBER), {"id": 1, "remark": "a", "n": 7}),
+        ((KEY, NUMBER), {"id": 1, "n": 7}),
+        ((KEY, NOTE, example_column("n", 3, "int8")), {"id": 1, "note": "a", "n": 7}),
+    ],
+    ids=["renamed", "dropped", "widened"],
+)
+def test_a_column_is_altered_without_its_files(
+    it: Written, spark: Any, columns: tuple[Column, ...], shown: dict[str, Any]
+) -> None:
+    # Given
+    altered = altered_table(COUNTED, *columns)
+    it.destination.write_table_rows(COUNTED, local_rows(COUNTED, [{"id": 1, "note": "a", "n": 7}], spark=spark), 0)
+    files = it.data_files()
+    # When
+    assert it.destination.follows(Relation(Lsn(90), Lsn(90), COUNTED, altered))
+    it.write(100, Altered(COUNTED, altered))
+    # Then the log tells of another schema, and of no file
+    told = it.last_commit()
+    assert "metaData" in told
+    assert not told & {"add", "remove"}
+    assert it.data_files() == files
+    assert read_delta(it.warehouse, "public", "orders").to_pylist() == [shown]
+    location = table_directory(it.warehouse, "public", "orders")
+    assert [row.asDict() for row in spark.read.format("delta").load(str(location)).collect()] == [shown]
+
+
+def test_a_value_that_old_rows_show(it: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delta cannot show it in rows that are there: the rows of a short table are written anew, a long one is copied."""
+    it.copy({1: "a", 2: "b"})
+    longer = altered_table(ORDERS, *ORDERS.table.columns, example_column("n", 3, "int4", missing="5"))
+    added = Relation(Lsn(90), Lsn(90), ORDERS, longer)
+    monkeypatch.setattr(following, "_MOST_FILLED", 1)
+    assert not it.destination.follows(added)
+    monkeypatch.setattr(following, "_MOST_FILLED", 2)
+    assert it.destination.follows(added)
+    it.write(100, Altered(ORDERS, longer), Inserted(longer, {"id": 3, "note": "c", "n": None}))
+    found = read_delta(it.warehouse, "public", "orders").to_pylist()
+    assert {row["id"]: row["n"] for row in found} == {1: 5, 2: 5, 3: None}
+
+
+def test_a_wider_type_and_a_value_that_needs_it(it: Written, spark: Any) -> None:
+    wide = altered_table(COUNTED, KEY, NOTE, example_column("n", 3, "int8"))
     rows = [{"id": 1, "note": None, "n": 7}]
-    it.destination.write_table_rows(narrow, local_rows(narrow, rows, spark=spark), 0)
-    it.write(100, Altered(narrow, wide), Inserted(wide, {"id": 2, "note": None, "n": 1 << 40}))
+    it.destination.write_table_rows(COUNTED, local_rows(COUNTED, rows, spark=spark), 0)
+    it.write(100, Altered(COUNTED, wide), Inserted(wide, {"id": 2, "note": None, "n": 1 << 40}))
     location = table_directory(it.warehouse, "public", "orders")
     found = {row["id"]: row["n"] for row in spark.read.format("delta").load(str(location)).collect()}
     assert (

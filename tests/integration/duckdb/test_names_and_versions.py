@@ -166,6 +166,15 @@ def test_a_table_that_was_dropped_and_created_is_replaced(place: Place) -> None:
     assert destination.copied_parts(A) == frozenset()
 
 
+def test_settings_of_a_table_that_left_keep_nobody_out(place: Place) -> None:
+    destination = place.open(A, ORDERS, tables={"public.a": {"name": "lake.a"}})
+    copy(destination, A, {"id": 1})
+    destination.drop_table(A)
+    copy(destination, B, {"id": 2})
+    copy(destination, A, {"id": 3})
+    assert (place.rows("public", "b"), place.rows("lake", "a")) == ([{"id": 2}], [{"id": 3}])
+
+
 def test_what_others_made_is_left_alone(place: Place) -> None:
     destination = place.open(A, pipeline_id=7)
     copy(destination, A, {"id": 1})

@@ -69,3 +69,33 @@ def test_a_table_that_takes_the_name_of_another_leaves_its_files_alone(warehouse
     assert _ids(warehouse, "orders_old") == [1, 2, 9]
     assert _ids(warehouse, "orders") == [3, 9]
     assert len(set(_locations(warehouse))) == 2
+
+
+def test_a_warehouse_with_a_space_and_letters_beyond_ascii(tmp_path: Path, spark: SparkSession) -> None:
+    # Given
+    warehouse = tmp_path / "my läke 100%"
+    destination = _opened(warehouse, spark, ORDERS)
+    # When
+    destination.write_table_rows(ORDERS, local_rows(ORDERS, [{"id": 1}, {"id": 2}]), 0)
+    destination.write_events(batch_of(transaction(Lsn(100), Inserted(ORDERS, {"id": 9})), end=Lsn(200)))
+    destination.shutdown()
+    # Then all is in it, and others read it there.
+    assert list(tmp_path.iterdir()) == [warehouse]
+    assert list((warehouse / "public/orders/data").iterdir())
+    assert _ids(warehouse, "orders") == [1, 2, 9]
+    assert sorted(row.id for row in _session(spark, warehouse).table("headrace.public.orders").collect()) == [1, 2, 9]
+
+
+def _session(spark: SparkSession, warehouse: Path) -> SparkSession:
+    """Another session, with the catalog by its own name: its tables are listed under it."""
+    session = spark.newSession()
+    settings = {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "jdbc",
+        ".uri": f"jdbc:sqlite:{warehouse}/catalog.db?busy_timeout=30000",
+        ".jdbc.schema-version": "V1",
+        ".warehouse": f"file://{warehouse}",
+    }
+    for key, value in settings.items():
+        session.conf.set(f"spark.sql.catalog.headrace{key}", value)
+    return session

@@ -216,7 +216,7 @@ def test_expiry_removes_what_only_old_snapshots_used(make_table: Any) -> None:
     table = make_table()
     written(table, 8)
     compaction(table).run(going)
-    # Vectors that share a Puffin file with others, of which one is replaced: the file stays in use.
+    # Vectors of two data files in one commit, of which later commits replace one: the other stays in use.
     written_keys = sorted(table.rows)
     table.change([(1000 + n, 1, "x") for n in range(5)])
     table.change(deletes=[written_keys[0], 1000])
@@ -308,6 +308,19 @@ def test_no_orphan_is_removed_when_files_in_use_are_not_listed(make_table: Any) 
     assert left.exists()
 
 
+def test_no_separator_in_a_path_makes_orphans_of_files_in_use(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = tmp_path / "a\u2028b\x85c\x1cd"
+    table = StreamedTable(streamed_catalog(Java(spark), warehouse), warehouse)
+    written(table, 2)
+    table.change(deletes=[1])
+    left = warehouse / "public/t/data/headrace-7-aaaaaaaaaaaa-left.parquet"
+    left.write_bytes(b"x")
+    table.restarted()
+    assert remove_orphans(table.catalog, table, MaintenanceConfig(), dt.datetime.now(dt.timezone.utc)) == 1
+    assert not left.exists()
+    assert table.read() == table.rows
+
+
 def test_the_thread_looks_after_tables_and_stops(make_table: Any) -> None:
     table = make_table()
     written(table, 5)
@@ -320,7 +333,7 @@ def test_the_thread_looks_after_tables_and_stops(make_table: Any) -> None:
             table.open_table.refresh()
     maintenance.stop()
     assert len(table.open_table.files().live) == 1
-    assert not [thread for thread in threading.enumerate() if thread.name == "headrace-iceberg-maintenance"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "headrace-maintenance"]
     assert table.read() == table.rows
     with pytest.raises(Stopped):
         maintenance.maintain(table)

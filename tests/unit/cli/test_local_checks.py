@@ -95,6 +95,15 @@ def test_directories_that_cannot_be_written_to(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("prefix", ["", "sqlite:///", "file://"])
+def test_a_catalog_whose_file_cannot_be_written(prefix: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    catalog = {"uri": f"{prefix}{tmp_path}/file/catalog.db"}
+    found = check_here(config(tmp_path, destination={"kind": "iceberg", "warehouse": "s3://b/w", "catalog": catalog}))
+    told = f"destination.catalog.uri is {tmp_path}/file, but {tmp_path}/file is a file"
+    assert errors(found) == [("directories", told)]
+
+
 def test_places_elsewhere_are_not_looked_for_here(tmp_path: Path) -> None:
     iceberg = {"kind": "iceberg", "warehouse": "s3://b/w", "catalog": {"type": "rest", "uri": "http://127.0.0.1:1"}}
     assert errors(check_here(config(tmp_path, spool={"uri": "s3://b/spool"}, destination=iceberg))) == []

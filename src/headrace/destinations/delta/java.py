@@ -127,7 +127,7 @@ class DeltaJava:
 
     def _lines(self, dataset: Any) -> list[str]:
         lines = dataset.toJSON().collectAsList()
-        return str(self._strings.join("\n", lines)).splitlines() if lines.size() else []
+        return str(self._strings.join("\n", lines)).split("\n") if lines.size() else []
 
 
 @contextmanager

@@ -287,7 +287,8 @@ class DeltaTable:
             return read_state(self._java, self._log, self.layout, self._application)
 
     def _read_commit(self, version: int) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in _log_file(self.layout, version, "json").splitlines() if line]
+        # Not splitlines: JSON leaves U+2028 and others as they are, in names and in bounds of texts.
+        return [json.loads(line) for line in _log_file(self.layout, version, "json").split("\n") if line]
 
     def _carry(self, before: LogState) -> None:
         """Keep what is known of files that are still the same."""

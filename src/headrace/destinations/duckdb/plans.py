@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from ...schema import OWN_SCHEMA, ReplicatedTableSchema, TableName
 from ..contract import DestinationContext
 from ..names import destination_names
-from ..table_plans import PlannedTable, check_columns, plan_tables
+from ..table_plans import PlannedTable, check_columns, check_named, plan_tables
 
 __all__ = ["TablePlans", "check_table"]
 
@@ -27,7 +27,8 @@ class TablePlans:
             for table_id, metadata in context.store.get_all_destination_metadata().items()
         }
         self._formerly = {schema.table.name: former.get(schema.table.id, []) for schema in context.tables}
-        plans = plan_tables(settings, [schema.table.name for schema in context.tables], self._formerly)
+        check_named(settings, self._formerly.keys(), self._formerly)
+        plans = plan_tables(settings, self._formerly.keys(), self._formerly)
         for schema in context.tables:
             _checked(plans[schema.table.name], schema.table.name)
             check_table(schema, plans[schema.table.name])

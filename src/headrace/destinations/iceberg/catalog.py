@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +48,7 @@ def catalog_properties(config: IcebergConfig) -> dict[str, str]:
     catalog = config.catalog
     properties = {
         "catalog-impl": _IMPLEMENTATIONS[catalog.type],
-        "warehouse": _warehouse_uri(config.warehouse),
+        "warehouse": _warehouse_uri(config),
         # Tables are refreshed before each use.
         "cache-enabled": "false",
     }
@@ -64,19 +65,16 @@ def _secrets(catalog: CatalogConfig) -> dict[str, str]:
     return {name: secret.get_secret_value() for name, secret in catalog.secrets.items()}
 
 
-def _warehouse_uri(warehouse: str) -> str:
-    return warehouse if urlparse(warehouse).scheme else Path(warehouse).resolve().as_uri()
+def _warehouse_uri(config: IcebergConfig) -> str:
+    """Not by percent signs: neither Java nor pyiceberg decodes them, and both would make directories called so."""
+    return config.warehouse if config.local_warehouse is None else f"file://{config.local_warehouse}"
 
 
 def _sqlite_file(config: IcebergConfig) -> Path:
-    uri = config.catalog.uri
-    if uri is not None:
-        return Path(uri.removeprefix("sqlite:///")).resolve()
-    parsed = urlparse(config.warehouse)
-    if parsed.scheme not in ("", "file"):
+    if config.catalog_file is None:
         msg = "the catalog has no place: its default, a SQLite file in the warehouse, needs a warehouse on local disk"
         raise ConfigError(msg, hint="set destination.catalog.uri to a local file, or destination.catalog.type to rest")
-    return Path(parsed.path if parsed.scheme else config.warehouse).resolve() / "catalog.db"
+    return config.catalog_file
 
 
 class Catalog:
@@ -89,7 +87,7 @@ class Catalog:
         # Made once: each takes a dozen calls.
         self._identifiers: dict[tuple[str, ...], Any] = {}
         if config.catalog.type is CatalogType.SQLITE:
-            _make_directory(_sqlite_file(config).parent)
+            _prepare(config)
         with java_errors(f"open the {config.catalog.type.value} catalog"):
             self._catalog = java.iceberg.CatalogUtil.buildIcebergCatalog(
                 config.catalog.name, java.map(self._properties), java.hadoop
@@ -126,7 +124,7 @@ class Catalog:
             builder.withPartitionSpec(spec).withSortOrder(order).withProperties(self.java.map(table.properties))
             # Not committed: it tells where the catalog would put the table.
             planned = builder.createTransaction().table()
-            location = own_location(planned, table.name[-1])
+            location = own_location(planned, table.name)
             return (builder if location == planned.location() else builder.withLocation(location)).create()
 
     def rename(self, old: tuple[str, ...], new: tuple[str, ...]) -> None:
@@ -172,9 +170,26 @@ class Catalog:
         return known
 
 
-def _make_directory(path: Path) -> None:
+def _prepare(config: IcebergConfig) -> None:
+    """Make the directories. What may not be written is told before SQLite finds it, and cannot say which setting."""
+    file = _sqlite_file(config)
+    if config.local_warehouse is not None:
+        _make_directory("destination.warehouse", config.local_warehouse)
+    if config.catalog.uri is not None:
+        _make_directory("destination.catalog.uri", file.parent)
+    if file.exists() and not os.access(file, os.W_OK):
+        msg = f"the catalog is {file}, and this user may not write to it"
+        raise ConfigError(msg, hint=f"chown or chmod {file}, or set destination.catalog.uri to another file")
+
+
+def _make_directory(setting: str, path: Path) -> None:
+    remedy = f"or set {setting} to another place"
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"cannot make the warehouse directory {path}"
-        raise ConfigError(msg, detail=error.strerror, hint="choose a directory that you may write to") from None
+        msg = f"{setting} needs the directory {path}, which cannot be made"
+        hint = f"make it, with the rights to write to it, {remedy}"
+        raise ConfigError(msg, detail=error.strerror, hint=hint) from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        msg = f"{setting} needs the directory {path}, and this user may not write to it"
+        raise ConfigError(msg, hint=f"chown or chmod it, {remedy}")

@@ -78,6 +78,10 @@ class Java:
         """A Java map of texts, in one call instead of several for each entry."""
         return dict(json.loads(self._mapper.writeValueAsString(values)))
 
+    def texts(self, values: Any) -> list[str]:
+        """A Java list of texts, in one call. As JSON: a path may hold whatever would be put between them."""
+        return list(json.loads(self._mapper.writeValueAsString(values)))
+
     def content_file(self, description: str, specs: Any) -> Any:
         """A DataFile or DeleteFile from its description."""
         return self._content_files.fromJson(self._mapper.readTree(description), specs)

@@ -199,6 +199,6 @@ def _damaged(vector: DeletionVector, detail: str) -> DestinationError:
     return DestinationError(
         f"the deletion vector of {vector.referenced} is damaged",
         detail=f"{vector.path} at {vector.offset}: {detail}",
-        hint="restore the file, or copy the table again: headrace resync TABLE",
+        hint="restore the file, or copy the table again: headrace resync PIPELINE.YAML TABLE",
         retry=RetryPolicy.MANUAL,
     )

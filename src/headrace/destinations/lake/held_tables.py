@@ -15,7 +15,7 @@ from ...errors import DestinationConflict, DestinationError, DestinationRejected
 from ...schema import ReplicatedTableSchema, TableName
 from ..contract import DestinationContext
 from ..names import destination_names
-from ..table_plans import check_columns
+from ..table_plans import check_columns, check_named
 from .contract import LakeCatalog, LakeTable, Wrapping
 from .evolution.column_record import COLUMNS
 from .java_errors import TableGone
@@ -56,7 +56,8 @@ class HeldTables:
         self._lock = threading.Lock()
         former = _former_names(context)
         self._formerly = {schema.table.name: former.get(schema.table.id, []) for schema in context.tables}
-        plans = make_plans([schema.table.name for schema in context.tables], self._formerly)
+        check_named(settings, self._formerly.keys(), self._formerly)
+        plans = make_plans(self._formerly.keys(), self._formerly)
         for schema in context.tables:
             check_columns(schema, plans[schema.table.name].mode)
         self._held = {schema.table.id: _held(schema, plans) for schema in context.tables}
@@ -125,7 +126,9 @@ class HeldTables:
     def forget(self, schema: ReplicatedTableSchema) -> None:
         """The source left: should it come again, it is looked for anew."""
         with self._lock:
-            self._held.pop(schema.table.id, None)
+            held = self._held.pop(schema.table.id, None)
+            if held is not None:
+                self._formerly.pop(held.source, None)
 
     def follow_name(self, held: Held, sources: Sequence[TableName]) -> None:
         """Rename the table, if there is one, as its source was, name by name: the next may still be another table's."""

@@ -45,6 +45,9 @@ class NameSuite:
     def test_signs_in_names(self, site: Site) -> None:
         _assert_usable(site, "50%/a\\b:c?d#e", "k%s", "{v}$1;--")
 
+    def test_control_characters_and_separators_in_names(self, site: Site) -> None:
+        _assert_usable(site, "a\tb\nc\x0b\x1c\x85\u2028d", "k\ney", "v\u2029al")
+
     @needs("follows")
     def test_a_column_takes_a_name_with_signs(self, site: Site) -> None:
         key, name, note = ORDERS.table.columns
@@ -64,6 +67,19 @@ class NameSuite:
             site.copy(schema, [{"id": key, "name": None, "note": None}])
         for schema, key in ((ours, 1), (theirs, 2)):
             site.assert_rows(schema, [{"id": key, "name": None, "note": None}])
+
+    def test_signs_in_names_of_schemas(self, site: Site) -> None:
+        """What a URI ends at, what a path is cut at, and what lines are split at: each schema has files of its own."""
+        named = enumerate(("a", "a#b", "a#c", "a?b", "a/b", "a%23b", "..", "a:*\\b", "a\nb", "a\u2028b"))
+        tables = {key: _in_schema(ORDERS, name, 16_500 + key) for key, name in named}
+        for key, table in tables.items():
+            site.copy(table, [{"id": key, "name": "copied", "note": None}])
+        for key, table in tables.items():
+            site.changes(Lsn(100 + key), Inserted(table, {"id": -1, "name": "new", "note": str(key)}))
+        for key, table in tables.items():
+            site.assert_rows(
+                table, [{"id": -1, "name": "new", "note": str(key)}, {"id": key, "name": "copied", "note": None}]
+            )
 
     def test_columns_whose_names_differ_in_case_only(self, site: Site) -> None:
         table = example_table(16_803, "cases", {"id": "int8", "name": "text", "Name": "text"}, ("id",))

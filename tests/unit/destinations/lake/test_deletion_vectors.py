@@ -102,7 +102,7 @@ def test_a_changed_byte_is_noticed(tmp_path: Path, at: int) -> None:
     with pytest.raises(DestinationError, match=r"deletion vector of .*a.parquet is damaged") as caught:
         read_vector(file_io(layout), vector)
     assert caught.value.retry is RetryPolicy.MANUAL
-    assert "resync" in caught.value.hint
+    assert "headrace resync PIPELINE.YAML TABLE" in caught.value.hint
 
 
 def test_a_wrong_cardinality_is_noticed(tmp_path: Path) -> None:

@@ -111,10 +111,9 @@ def _named_files(java: Java, table: Any) -> set[str]:
 
 
 def _content(java: Java, table: Any, manifests: Iterable[Any]) -> Iterator[str]:
-    lines = java.iceberg.relocated.com.google.common.base.Joiner.on("\n")
     for manifest in manifests:
         paths = java.list_of(java.iceberg.ManifestFiles.readPaths(manifest, table.io(), table.specs()))
-        yield from (_place(path) for path in lines.join(paths).splitlines())
+        yield from (_place(path) for path in java.texts(paths))
 
 
 def _check_comparable(layout: TableLayout, location: str, live: set[str], listed: Iterable[str]) -> None:
