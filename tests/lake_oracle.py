@@ -59,8 +59,10 @@ class Lakehouse:
         return canonical_rows(read_table(self.warehouse, table))
 
     def change_log(self, table: str) -> list[_Logged]:
-        """The changes of a log, without the rows that were copied."""
+        """The changes of a log since its table was copied last, without the rows that were copied."""
         rows = [row for row in self.rows(table) if row["_headrace_op"] != "R"]
+        copied = max((row["_headrace_commit_lsn"] for row in rows if row["_headrace_xid"] is None), default=0)
+        rows = [row for row in rows if row["_headrace_xid"] is not None and row["_headrace_schema_version"] >= copied]
         names = ("op", "commit_lsn", "tx_ordinal", "xid")
         logged = [_Logged(*(row[_OWN + name] for name in names)) for row in rows]
         logged = [_Logged(one.op, Lsn(one.commit_lsn), one.tx_ordinal, one.xid) for one in logged]
@@ -121,10 +123,9 @@ def _live(table: str, rows: Iterable[Row]) -> Iterable[Row]:
 
 
 def _replayed(table: str, rows: Sequence[Row]) -> Iterable[Row]:
-    """The copied rows with all changes applied in order: what the log says the table is now."""
-    state = {key_text(table, row): _plain(row) for row in rows if row["_headrace_op"] == "R"}
-    changes = [row for row in rows if row["_headrace_op"] != "R"]
-    for change in sorted(changes, key=lambda row: (row["_headrace_commit_lsn"], row["_headrace_tx_ordinal"])):
+    """All that was copied and changed, in order: what the log says the table is now."""
+    state: dict[str, dict[str, Any]] = {}
+    for change in sorted(rows, key=lambda row: (row["_headrace_commit_lsn"] or 0, row["_headrace_tx_ordinal"] or 0)):
         _replay(table, state, change)
     return state.values()
 
@@ -136,8 +137,8 @@ def _replay(table: str, state: dict[str, dict[str, Any]], change: Row) -> None:
         return
     before = change["_headrace_before"]
     key = key_text(table, row if before is None else before)
-    if op == "I":
-        assert key not in state, f"{table}: {key} is inserted, and is there"
+    if op in "RI":
+        assert key not in state, f"{table}: {key} is copied or inserted ({op}), and is there"
     else:
         assert key in state, f"{table}: {key} is changed ({op}), and is not there"
     old = state.pop(key, {})

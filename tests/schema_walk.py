@@ -13,28 +13,52 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 
 from headrace.errors import HeadraceError
 from headrace.schema import quote_identifier
 from pipelining import PUBLICATION, source_rows
 from walk_actions import ACTIONS, UNTOLD, Maker
 from walk_publication import PUBLISHING, Publisher
-from walk_source import SCHEMAS, WalkTable, look
+from walk_source import ARROW_TYPES, SCHEMAS, WalkColumn, WalkTable, look
 
-__all__ = ["Reading", "Walk", "walk_seed"]
+__all__ = ["ANY_KEY", "Reading", "Shown", "Walk", "walk_seed"]
 
 Connection = psycopg.Connection[Any]
-Reading = Callable[[str], tuple[Sequence[str] | None, list[str]]]
-"""A destination's table by name: its columns in order, if it has any without rows, and its rows, canonical and sorted.
-Raises KeyError or HeadraceError if there is none."""
+
+ANY_KEY: frozenset[str] = frozenset()
+"""Of a destination that does not say by which columns it finds rows: no table has a key without columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A destination's table, as somebody reads it who is not Headrace."""
+
+    rows: list[str]
+    """Canonical and sorted."""
+    columns: Sequence[str]
+    types: Sequence[pa.DataType] | None = None
+    """None: it has none."""
+    key: frozenset[str] | None = ANY_KEY
+    """None: it has no key."""
+    has_smallint: bool = True
+    """Whether it does not make an int of a smallint."""
+
+
+Reading = Callable[[str], Shown]
+"""A destination's table by name. Raises KeyError or HeadraceError if there is none."""
 
 TABLES = 10
 _GRACE_S = 30.0
 _QUICK_SEED = 1885148702
 _TRIES = 100
+_TOUCHED = 1_000_000
+"""From where the numbers of rows on that only touch a table are."""
+_LOCK_MS = 300
 
 
 class _RolledBack(Exception):
@@ -58,9 +82,12 @@ class Walk:
         self._chance = random.Random(seed)
         self._told = told
         self._connection = psycopg.connect(conninfo, autocommit=True)
+        self._other = psycopg.connect(conninfo)
         form = self._chance.choice(["all", "listed", "listed", "schema"])
         listed, via_root = form == "listed", self._chance.random() < 0.6
         self._maker = Maker(self._connection, self._chance, told=told, listed=listed, cases=cases)
+        # When tables are touched is a matter of time, sometimes: the steps are not to depend on it.
+        self._toucher = self._maker.beside(random.Random(seed + 1), _TOUCHED)
         publisher = Publisher(self._maker, listed=listed, via_root=via_root)
         self._makers = dict.fromkeys(ACTIONS, self._maker) | dict.fromkeys(PUBLISHING, publisher)
         weights = ACTIONS | PUBLISHING
@@ -73,8 +100,13 @@ class Walk:
         execute = self._connection.execute
         execute(f"ALTER DATABASE {self._connection.info.dbname} SET logical_decoding_work_mem = '64kB'")
         execute("SET timezone = 'UTC'")
+        for session in (self._connection, self._other):
+            # One thread has both: what waits for the other would wait for ever.
+            session.execute(f"SET lock_timeout = {_LOCK_MS}")
+        self._other.commit()
         execute(f"CREATE SCHEMA {quote_identifier(SCHEMAS[1])}")
         execute("CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE TYPE pair AS (x int, y int)")
+        execute("CREATE DOMAIN score AS integer")
         version = self._connection.info.server_version
         options = [f"publish_via_partition_root = {str(via_root).lower()}"]
         if version >= 180_000 and self._chance.random() < 0.5:
@@ -92,13 +124,19 @@ class Walk:
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
+        self._other.close()
 
     def steps(self, count: int) -> None:
         for _ in range(count):
             self.step()
 
     def step(self) -> None:
-        """One action by itself, or some in a transaction, of which parts or the whole may be rolled back."""
+        """One action by itself, or some in a transaction, of which parts or the whole may be rolled back.
+
+        Now and then another session begins a transaction, and leaves it open for some steps.
+        """
+        if self._chance.random() < 0.08:
+            self._hold()
         if self._chance.random() < 0.6:
             self._act(contextlib.nullcontext)
             return
@@ -131,9 +169,41 @@ class Walk:
             return
         self.done[name] += bool(statements)
 
+    def _hold(self) -> None:
+        """The other session writes, and stays in its transaction; or it ends it."""
+        if self._other.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+            self._end_other(self._chance)
+            return
+        try:
+            for statement in (*self._maker.insert(rows=1), *self._maker.insert(rows=1), *self._maker.update()):
+                print(f"{statement}; -- by another session, which does not commit yet")
+                self._other.execute(statement)
+        except psycopg.Error as error:
+            print(f"-- refused: {str(error).splitlines()[0]}")
+            self._other.rollback()
+        self.done["hold"] += 1
+
+    def let_go(self) -> None:
+        """The other session ends its transaction, if it is in one: nothing gets ready that has to wait for it."""
+        if self._other.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+            self._end_other(self._toucher.chance)
+
+    def _end_other(self, chance: random.Random) -> None:
+        commits = chance.random() < 0.8
+        print("COMMIT; -- by the other session" if commits else "ROLLBACK; -- by the other session")
+        try:
+            self._other.commit() if commits else self._other.rollback()
+        except psycopg.Error as error:
+            # A constraint that is checked at the end.
+            print(f"-- refused: {str(error).splitlines()[0]}")
+
     def touch(self) -> None:
-        """Before a checkpoint, a row of every table: without the event trigger only changes show how a table looks."""
-        for table in () if self._told else self._published():
+        """Before a checkpoint all transactions end, and a row comes to every table of which only changes show how it
+        looks: to all without the event trigger, else to those with a list of columns. If that names all there are, a
+        column that is added seems to be published too, until then.
+        """
+        self.let_go()
+        for table in (one for one in self._published() if one.listed or not self._told):
             # By chance a row is refused: it is another partition's, a default may be NULL, a key there already; or the
             # row is not sent.
             assert any(self._inserts(table) for _ in range(_TRIES)), table
@@ -141,11 +211,11 @@ class Walk:
     def _inserts(self, table: WalkTable) -> bool:
         before = self._count(table)
         try:
-            for statement in self._maker.insert(table, 1):
+            for statement in self._toucher.insert(table, 1):
                 self._connection.execute(statement)
         except psycopg.Error:
             pass
-        self._maker.number()
+        self._toucher.number()
         return self._count(table) > before
 
     def _count(self, table: WalkTable) -> int:
@@ -160,7 +230,7 @@ class Walk:
         return {str(table.name) for table in self._published()}
 
     def differences(self, read: Reading) -> list[str]:
-        """What of the destination's tables is not as at the source: columns, their order, whole rows."""
+        """What of the destination's tables is not as at the source: columns, their order and types, the key, rows."""
         found = (self._difference(table, read) for table in self._published())
         return [difference for difference in found if difference is not None]
 
@@ -175,11 +245,19 @@ class Walk:
     def _difference(self, table: WalkTable, read: Reading) -> str | None:
         names = [column.name for column in table.shown]
         try:
-            columns, found = read(str(table.name))
+            shown = read(str(table.name))
         except (KeyError, HeadraceError) as error:
             return f"{table.name}: {error}"
-        if columns is not None and list(columns) != names:
-            return f"{table.name}: columns {names} wanted, {list(columns)} found"
+        if list(shown.columns) != names:
+            return f"{table.name}: columns {names} wanted, {list(shown.columns)} found"
+        if shown.types is not None:
+            types = [_arrow_type(column, shown) for column in table.shown]
+            if types != list(map(_plain, shown.types)):
+                return f"{table.name}: types {types} wanted, {list(map(_plain, shown.types))} found, of {names}"
+        # Without the event trigger the key is that of the table's last change that told of it.
+        if self._told and shown.key not in (ANY_KEY, table.found_by):
+            return f"{table.name}: key {table.found_by} wanted, {shown.key} found"
+        found = shown.rows
         chosen = ", ".join(map(quote_identifier, names))
         wanted = source_rows(self._connection, f"(SELECT {chosen} FROM {table.quoted} {_where(table)}) AS t")
         if wanted == found:
@@ -187,6 +265,20 @@ class Walk:
         missing, extra = Counter(wanted) - Counter(found), Counter(found) - Counter(wanted)
         told = [f"missing {_short(row)}" for row in [*missing][:2]] + [f"extra {_short(row)}" for row in [*extra][:2]]
         return f"{table.name}: {missing.total()} missing, {extra.total()} extra\n  " + "\n  ".join(told)
+
+
+def _arrow_type(column: WalkColumn, shown: Shown) -> str:
+    type_ = ARROW_TYPES[column.type]
+    return _plain(pa.int32() if type_ == pa.int16() and not shown.has_smallint else type_)
+
+
+def _plain(type_: pa.DataType) -> str:
+    """The type, however it lies in memory and whatever its time zone is called."""
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return f"list of {_plain(type_.value_type)}"
+    if pa.types.is_timestamp(type_):
+        return f"timestamp in {type_.unit}{' with time zone' if type_.tz else ''}"
+    return str(type_).removeprefix("large_").removesuffix("_view")
 
 
 def _short(row: str) -> str:

@@ -20,6 +20,8 @@ from walk_source import (
     WalkColumn,
     WalkTable,
     attributes,
+    checks,
+    domain_is_required,
     hashed,
     labels,
     look,
@@ -52,8 +54,15 @@ class Maker:
         self, connection: Connection, chance: random.Random, *, told: bool, listed: bool, cases: bool = True
     ) -> None:
         self.connection, self.chance, self._told, self._listed = connection, chance, told, listed
+        self._cases = cases
         self._folded: Callable[[str], str] = str if cases else str.casefold
         self._number = 0
+
+    def beside(self, chance: random.Random, number: int) -> Maker:
+        """Another, whose chances and numbers leave those of this one as they are."""
+        other = Maker(self.connection, chance, told=self._told, listed=self._listed, cases=self._cases)
+        other._number = number
+        return other
 
     def number(self) -> int:
         self._number += 1
@@ -191,6 +200,17 @@ class Maker:
             return None
         return f"ADD {self.fresh_name(table)} bigint GENERATED ALWAYS AS ({column.quoted}::bigint + 1) STORED"
 
+    def numbered(self, table: WalkTable) -> str | None:
+        """A column of identity: a new one, of one that is there, or no more."""
+        column = self._column(table, lambda c: c.type in _INTEGERS and not c.generated and not c.refers)
+        kind = self.chance.choice(["ALWAYS", "BY DEFAULT"])
+        if column is None or self.chance.random() < 0.4:
+            return f"ADD {self.fresh_name(table)} {self.chance.choice(_INTEGERS)} GENERATED {kind} AS IDENTITY"
+        if column.identity:
+            ways = ["DROP IDENTITY", f"SET GENERATED {kind}", "RESTART WITH 5000"]
+            return f"ALTER {column.quoted} {self.chance.choice(ways)}"
+        return f"ALTER {column.quoted} ADD GENERATED {kind} AS IDENTITY" if column.required else None
+
     def _column(self, table: WalkTable, fits: Callable[[WalkColumn], bool]) -> WalkColumn | None:
         found = [column for column in table.columns if fits(column)]
         return self.chance.choice(found) if found else None
@@ -201,7 +221,7 @@ class Maker:
         """One part, or several of different columns in one statement."""
         table = self.any_table()
         makers = [self.add, self.add, self.add, self.drop, self.widen, self.convert, self.nullability, self.default]
-        makers += [self.generated]
+        makers += [self.generated, self.numbered]
         chosen = self.chance.sample(makers, self.chance.choice([1, 1, 1, 2, 3]))
         clauses = [clause for make in chosen if (clause := make(table))]
         return [f"ALTER TABLE {table.quoted} {', '.join(clauses)}"] if clauses else []
@@ -338,6 +358,15 @@ class Maker:
         known = self.chance.choice(labels(self.connection))
         return [f"ALTER TYPE mood RENAME VALUE '{known}' TO 'mood {self.number()}'"]
 
+    def change_domain(self) -> list[str]:
+        """What it holds stays what it was."""
+        number = self.number()
+        ways = [f"ADD CHECK (VALUE > -{number})", f"SET DEFAULT {number}", "DROP DEFAULT", "SET NOT NULL"]
+        ways += [f"DROP CONSTRAINT {quote_identifier(name)}" for name in checks(self.connection)]
+        # Rows can hardly be written while it must not be NULL: where it is so, that goes first.
+        ways = ["DROP NOT NULL"] if domain_is_required(self.connection) else ways
+        return [f"ALTER DOMAIN score {self.chance.choice(ways)}"]
+
     def change_composite(self) -> list[str]:
         known = [quote_identifier(name) for name in attributes(self.connection)]
         name = quote_identifier(f"a {self.number()}")
@@ -351,6 +380,7 @@ ACTIONS: dict[str, float] = {
     "insert": 10, "update": 10, "rekey": 4, "delete": 4, "truncate": 2, "alter": 12, "rename_column": 4,
     "swap_names": 1, "add_again": 3, "change_key": 2, "identity": 3, "rename_table": 2, "move_table": 1,
     "create_again": 1, "refer": 1, "add_label": 1, "rename_label": 1, "change_composite": 1,
+    "change_domain": 1,
 }  # fmt: skip
 """How often each is done, beside the others."""
 UNTOLD = frozenset({"rename_label", "change_composite"})

@@ -21,6 +21,10 @@ SELECT prrelid::regclass::text, ARRAY(
     pg_get_expr(prqual, prrelid)
 FROM pg_publication_rel JOIN pg_publication p ON p.oid = prpubid WHERE pubname = 'pub' ORDER BY 1
 """
+_ENTRIES_14 = """
+SELECT prrelid::regclass::text, '{}'::text[], NULL
+FROM pg_publication_rel JOIN pg_publication p ON p.oid = prpubid WHERE pubname = 'pub' ORDER BY 1
+"""
 
 
 class Publisher:
@@ -81,7 +85,8 @@ class Publisher:
 
     def rename_schema(self) -> list[str]:
         other = [name for name in {table.name.schema for table in self._maker.tables()} if name != "public"]
-        if not other:
+        # Before 16 a walsender goes on calling tables that it knows by the schema's former name.
+        if not other or self._connection.info.server_version < 160_000:
             return []
         name = quote_identifier(f"Schema {self._maker.number()}")
         return [f"ALTER SCHEMA {quote_identifier(min(other))} RENAME TO {name}"]
@@ -110,8 +115,28 @@ class Publisher:
         entry = self._entry(table)
         if self._chance.random() < 0.5:
             return [f"ALTER PUBLICATION pub DROP TABLE {table.quoted}", f"ALTER PUBLICATION pub ADD TABLE {entry}"]
-        entries = [self._as_is(*row) for row in self._connection.execute(_ENTRIES) if row[0] != self._regclass(table)]
+        entries = [self._as_is(*row) for row in self._entries() if row[0] != self._regclass(table)]
         return [f"ALTER PUBLICATION pub SET TABLE {', '.join([*entries, entry])}"]
+
+    def publish_again(self) -> list[str]:
+        """The publication goes, and another one of its name comes, in a transaction or not."""
+        row = self._connection.execute("SELECT * FROM pg_publication WHERE pubname = 'pub'").fetchone()
+        described = self._connection.execute("SELECT * FROM pg_publication LIMIT 0").description
+        assert row is not None
+        assert described is not None
+        known = dict(zip((column.name for column in described), row, strict=True))
+        options = [f"publish_via_partition_root = {str(known['pubviaroot']).lower()}"]
+        if known.get("pubgencols") == "s":
+            options.append("publish_generated_columns = stored")
+        entries = [self._as_is(*entry) for entry in self._entries()] if self._listed else []
+        shown = "FOR ALL TABLES" if known["puballtables"] else ""
+        if entries:
+            shown = f"FOR TABLE {', '.join(entries)}"
+        elif not shown and not self._listed:
+            shown = "FOR TABLES IN SCHEMA public"
+        create = f"CREATE PUBLICATION pub {shown} WITH ({', '.join(options)})"
+        together = self._chance.random() < 0.5
+        return [f"DROP PUBLICATION pub; {create}"] if together else ["DROP PUBLICATION pub", create]
 
     def _entry(self, table: WalkTable) -> str:
         columns = [c for c in table.written if c.key or self._chance.random() < 0.7]
@@ -119,6 +144,10 @@ class Publisher:
         key = next(column for column in table.columns if column.key)
         filtered = key.type in ("smallint", "integer", "bigint") and self._chance.random() < 0.4
         return f"{table.quoted}{listed}" + (f" WHERE ({key.quoted} % 3 <> 0)" if filtered else "")
+
+    def _entries(self) -> list[tuple[str, list[str], str | None]]:
+        query = _ENTRIES if self._connection.info.server_version >= 150_000 else _ENTRIES_14
+        return self._connection.execute(query).fetchall()
 
     def _as_is(self, name: str, columns: list[str], row_filter: str | None) -> str:
         listed = f" ({', '.join(map(quote_identifier, columns))})" if columns else ""
@@ -135,4 +164,11 @@ def _hash_bound(text: str) -> tuple[int, int]:
     return modulus, remainder
 
 
-PUBLISHING: dict[str, float] = {"partition": 3, "rename_schema": 0.5, "join": 3, "leave": 0.7, "show": 2}
+PUBLISHING: dict[str, float] = {
+    "partition": 3,
+    "rename_schema": 0.5,
+    "join": 3,
+    "leave": 0.7,
+    "show": 2,
+    "publish_again": 0.3,
+}

@@ -1,4 +1,5 @@
-"""The source of a random walk as Postgres describes it: its tables, columns, types; and values to put into them."""
+"""The source of a random walk as Postgres describes it: its tables, columns, types; values to put into them, and what
+destinations make of the types."""
 
 from __future__ import annotations
 
@@ -8,10 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 
 from headrace.schema import TableName, quote_identifier
 
-__all__ = ["NAMES", "SCHEMAS", "TYPES", "WIDER", "WalkColumn", "WalkTable", "attributes", "labels", "look", "value"]
+__all__ = [
+    "ARROW_TYPES", "NAMES", "SCHEMAS", "TYPES", "WIDER", "WalkColumn", "WalkTable", "attributes", "checks",
+    "domain_is_required", "labels", "look", "value",
+]  # fmt: skip
 
 Connection = psycopg.Connection[Any]
 
@@ -40,7 +45,30 @@ TYPES: Mapping[str, Callable[[int], str]] = {
     "timestamp with time zone": lambda k: f"timestamptz '2021-01-01 00:00Z' + interval '{k} min'",
     "integer[]": lambda k: f"'{{{k},NULL,3}}'",
     "bytea": lambda k: f"'\\x{k:08x}'",
+    # A domain over integer.
+    "score": lambda k: str(k * 3),
 }
+ARROW_TYPES: Mapping[str, pa.DataType] = {
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "text": pa.string(),
+    "character varying(20)": pa.string(),
+    "character varying(60)": pa.string(),
+    "numeric(10,2)": pa.decimal128(10, 2),
+    "numeric(20,2)": pa.decimal128(20, 2),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp with time zone": pa.timestamp("us", "UTC"),
+    "integer[]": pa.list_(pa.int32()),
+    "bytea": pa.binary(),
+    "score": pa.int32(),
+    "mood": pa.string(),
+    "pair": pa.string(),
+}
+"""What readers of a destination find, as the documentation of types has it."""
 WIDER: Mapping[str, Sequence[str]] = {
     "smallint": ("integer", "bigint"),
     "integer": ("bigint",),
@@ -53,10 +81,13 @@ WIDER: Mapping[str, Sequence[str]] = {
 _LOOK = """
 SELECT n.nspname, c.relname, c.relkind::text, c.relispartition, c.relreplident::text, p.conname, (
     SELECT i.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
-    WHERE x.indrelid = c.oid AND x.indisreplident), pt.tablename IS NOT NULL, {row_filter}, coalesce((
+    WHERE x.indrelid = c.oid AND x.indisreplident), pt.tablename IS NOT NULL, {row_filter}, {listed}, coalesce((
     SELECT json_agg(json_build_object(
-        'name', attname, 'type', format_type(atttypid, atttypmod), 'required', attnotnull, 'default', atthasdef,
-        'generated', attgenerated <> '', 'key', coalesce(attnum = ANY (p.conkey), false), 'sent', {sent},
+        'name', attname, 'type', format_type(atttypid, atttypmod), 'required', attnotnull,
+        'default', atthasdef OR attidentity <> '',
+        'generated', attgenerated <> '', 'identity', attidentity, 'key', coalesce(attnum = ANY (p.conkey), false),
+        'sent', {sent}, 'identifies', EXISTS (SELECT 1 FROM pg_index x
+            WHERE x.indrelid = c.oid AND x.indisreplident AND attnum = ANY (x.indkey)),
         'refers', EXISTS (SELECT 1 FROM pg_constraint f
             WHERE f.conrelid = c.oid AND f.contype = 'f' AND attnum = ANY (f.conkey))) ORDER BY attnum)
     FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped), '[]')
@@ -67,6 +98,9 @@ WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^(pg_|information_schema$|headra
 ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
 """
 
+_LISTED = """EXISTS (SELECT 1 FROM pg_publication_rel r JOIN pg_publication o ON o.oid = r.prpubid
+    WHERE o.pubname = 'pub' AND r.prrelid = c.oid AND r.prattrs IS NOT NULL)"""
+
 
 @dataclass(frozen=True, slots=True)
 class WalkColumn:
@@ -75,9 +109,13 @@ class WalkColumn:
     required: bool
     default: bool
     generated: bool
+    identity: str
+    """As in `pg_attribute.attidentity`: a for ALWAYS, d for BY DEFAULT, or empty."""
     key: bool
     sent: bool
     """Whether the publication shows it."""
+    identifies: bool
+    """Whether it is of the index that is the replica identity."""
     refers: bool
     """Whether it is of a foreign key: then NULL is all that is put into it."""
 
@@ -97,6 +135,8 @@ class WalkTable:
     identity_index: str | None
     published: bool
     row_filter: str | None
+    listed: bool
+    """Whether the publication has a list of its columns, be it of all of them."""
     columns: tuple[WalkColumn, ...]
 
     @property
@@ -106,11 +146,21 @@ class WalkTable:
     @property
     def written(self) -> list[WalkColumn]:
         """The columns that can be given a value."""
-        return [column for column in self.columns if not column.generated]
+        return [column for column in self.columns if not column.generated and column.identity != "a"]
 
     @property
     def shown(self) -> list[WalkColumn]:
         return [column for column in self.columns if column.sent]
+
+    @property
+    def found_by(self) -> frozenset[str] | None:
+        """The columns by which a destination finds a row; None: by all of them."""
+        key, shown = {c.name for c in self.columns if c.key}, {c.name for c in self.shown}
+        index = {c.name for c in self.columns if c.identifies}
+        sent = {"d": key, "f": shown, "i": index}.get(self.identity, set()) & shown
+        if key and key <= sent:
+            return frozenset(key)
+        return frozenset(index) if index and index == sent else None
 
 
 def look(connection: Connection) -> list[WalkTable]:
@@ -119,6 +169,7 @@ def look(connection: Connection) -> list[WalkTable]:
     sent = f"attname = ANY (pt.attnames) AND (attgenerated = '' OR {connection.info.server_version} >= 180000)"
     query = _LOOK.format(
         row_filter="pt.rowfilter" if listing else "NULL",
+        listed=_LISTED if listing else "false",
         sent=f"coalesce({sent}, false)" if listing else "attgenerated = ''",
     )
     rows = connection.execute(query).fetchall()
@@ -146,6 +197,17 @@ def attributes(connection: Connection) -> list[str]:
     query = """SELECT attname FROM pg_attribute JOIN pg_type ON typrelid = attrelid
         WHERE pg_type.oid = 'public.pair'::regtype AND NOT attisdropped ORDER BY attnum"""
     return [name for (name,) in connection.execute(query)]
+
+
+def checks(connection: Connection) -> list[str]:
+    """The names of the domain's constraints."""
+    query = "SELECT conname FROM pg_constraint WHERE contypid = 'public.score'::regtype AND contype = 'c' ORDER BY 1"
+    return [name for (name,) in connection.execute(query)]
+
+
+def domain_is_required(connection: Connection) -> bool:
+    row = connection.execute("SELECT typnotnull FROM pg_type WHERE oid = 'public.score'::regtype").fetchone()
+    return row is not None and bool(row[0])
 
 
 def value(connection: Connection, chance: random.Random, type_: str, number: int) -> str:

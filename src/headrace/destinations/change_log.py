@@ -2,6 +2,9 @@
 
 The source's columns hold the row after the change, or, of a deleted row, what Postgres sent of it. `_headrace_before`
 holds what Postgres sent of the row before the change: the key if it changed, all with REPLICA IDENTITY FULL.
+
+A table that is copied again goes on in its log: a row like that of a truncate, then the rows of the copy. These have a
+position too, that of `position_of_copy`, so that who reads by `(commit_lsn, tx_ordinal)` has the source's rows at last.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..events import Truncate
+from ..lsn import Lsn
 
 __all__ = [
     "BEFORE",
@@ -22,7 +26,9 @@ __all__ = [
     "change_log_schema",
     "logged_changes",
     "logged_copy",
+    "logged_copy_again",
     "logged_truncate",
+    "position_of_copy",
 ]
 
 OP = "_headrace_op"
@@ -51,20 +57,32 @@ def change_log_schema(rows: pa.Schema) -> pa.Schema:
             # Names of columns whose value the update left as it was and Postgres did not send: NULL here.
             pa.field(UNCHANGED, pa.list_(pa.string())),
             pa.field(BEFORE, pa.struct(plain)),
-            # The commit since which the source's table looked as it did for this change; 0: since it was copied.
+            # The commit since which the source's table looked as it did for this change; 0: since it was copied. Of a
+            # table that was copied again, the copy's position.
             pa.field(SCHEMA_VERSION, pa.int64()),
         ]
     )
 
 
-def logged_copy(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of the initial copy; `schema` is the log's."""
+def position_of_copy(applied: Lsn | None, version: Lsn) -> Lsn:
+    """Where a new copy stands in a log that has all changes before `applied`, the last ones of `version`.
+
+    After everything that is there, also a copy that no change followed, and before everything that comes.
+    """
+    return Lsn(max((applied or 0) - 1, version + 1))
+
+
+def logged_copy(batch: pa.RecordBatch, schema: pa.Schema, position: Lsn) -> pa.RecordBatch:
+    """Rows of a copy; `schema` is the log's. `position` is 0/0 for a first copy: nothing is before it."""
     size = batch.num_rows
     given = {
         OP: pa.repeat(COPIED, size),
-        SCHEMA_VERSION: pa.repeat(pa.scalar(0, pa.int64()), size),
+        SCHEMA_VERSION: pa.repeat(pa.scalar(int(position), pa.int64()), size),
         **dict(zip(batch.schema.names, batch.columns, strict=True)),
     }
+    if position:
+        for field, value in zip(_PLACE, (int(position), 1), strict=False):
+            given[field.name] = pa.repeat(pa.scalar(value, field.type), size)
     columns = [given.get(field.name) for field in schema]
     filled = [pa.nulls(size, field.type) if c is None else c for c, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(filled, schema=schema)
@@ -92,7 +110,16 @@ def logged_truncate(truncate: Truncate, schema: pa.Schema, version: int) -> pa.R
         truncate.xid,
         truncate.commit_time,
     )
-    known = {OP: "T", SCHEMA_VERSION: version, **dict(zip((field.name for field in _PLACE), place, strict=True))}
+    return _emptied(place, schema, version)
+
+
+def logged_copy_again(schema: pa.Schema, position: Lsn) -> pa.RecordBatch:
+    """The one row before those of a new copy. No transaction made it."""
+    return _emptied((int(position), 0), schema, int(position))
+
+
+def _emptied(place: tuple[int | datetime, ...], schema: pa.Schema, version: int) -> pa.RecordBatch:
+    known = {OP: "T", SCHEMA_VERSION: version, **dict(zip((field.name for field in _PLACE), place, strict=False))}
     columns = [pa.array([known.get(field.name)], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

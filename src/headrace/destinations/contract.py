@@ -79,6 +79,7 @@ class Destination(Protocol):
         """Forget the table's LSN and parts, because it is copied anew; repeatable, also without a table.
 
         Its rows go at the latest when the new copy's first part comes; best in one with it, so that readers see no gap.
+        A log of changes keeps them: the new copy is added to it, behind a row that says that all before is gone.
         """
 
     def drop_table(self, schema: ReplicatedTableSchema) -> None:

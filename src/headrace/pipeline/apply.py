@@ -112,8 +112,8 @@ class ApplyLoop:
         return max(self.durable, status.covered) if status.spooled <= self.durable else self.durable
 
     def _members(self) -> list[Table]:
-        """The tables of the next batch."""
-        streaming = self._engine.tables.in_state(*_STREAMING)
+        """The tables of the next batch. One that was given up, though it streamed, only waits to be removed."""
+        streaming = [table for table in self._engine.tables.in_state(*_STREAMING) if table.copied]
         return [table for table in streaming if not table.busy and not self._sync.lags(table)]
 
     def _settle(self, members: list[Table]) -> None:

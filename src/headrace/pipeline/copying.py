@@ -181,7 +181,8 @@ class TableCopy:
         schema = self._schema(table, held)
         table.become(schema)
         options = self._options
-        if table.whole_only or engine.destination.copied_parts(schema) is None:
+        whole = table.whole_only or engine.tables.was_copied(table)
+        if whole or engine.destination.copied_parts(schema) is None:
             options = replace(options, key_ranges_over_bytes=None)
         plan = plan_copy(held.connection, schema, options)
         if not _copies(engine.config, schema):

@@ -30,6 +30,7 @@ from ..postgres.publications import PublishedTable, publication_outline, publish
 from ..postgres.source import installed_version
 from ..schema import ReplicaIdentity, ReplicatedTableSchema
 from ..table_state import State
+from .table_sync import as_table_error
 from .tables import Table, Tables
 
 __all__ = ["Discovery"]
@@ -72,6 +73,8 @@ class Discovery:
         self._unsettled: set[int] = set()
         self._warned: set[int] = set()
         self._goodbyes = ThreadPoolExecutor(1, "leaving")
+        self._not_before: dict[int, float] = {}
+        """When a table whose removal failed may be tried again, by the monotonic clock."""
         self._thread = threading.Thread(target=self._run, name="publication", daemon=True)
 
     def start(self) -> None:
@@ -145,11 +148,11 @@ class Discovery:
 
     def _ask_copy(self, table: Table, problem: str) -> None:
         _log.warning("the table is copied again", table=table.name, detail=problem)
-        table.wait_for_writers = table.resync_asked = table.whole_only = True
+        table.wait_for_writers = table.resync_asked = True
 
     def _may_leave(self, table: Table, durable: Lsn, reached: Lsn) -> bool:
         """Whether nothing of it is left to be applied, or nothing can be."""
-        if table.busy or table.left_at is None:
+        if table.busy or table.left_at is None or time.monotonic() < self._not_before.get(table.id, 0.0):
             return False
         if not table.copied or (table.state.state is State.ERRORED and table.retries.due_at is None):
             return True
@@ -162,9 +165,15 @@ class Discovery:
             if drop:
                 self._destination.drop_table(table.target.schema)
             self._tables.remove(table)
-        except HeadraceError as error:
-            # What is left is forgotten, or tried again, at the next start.
-            _log.error("a table that left could not be removed", table=table.name, error=str(error), hint=error.hint)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it comes again later, and nobody waits for it
+            failure = as_table_error(error)
+            delay = self._config.table_error_retry_delay_ms / 1000
+            told = {"table": table.name, "error": str(failure), "hint": failure.hint, "seconds": delay}
+            _log.error("a table that left could not be removed; trying again", **told)
+            self._not_before[table.id] = time.monotonic() + delay
+            # Nothing of it is left to be applied, so the spool need not be kept for it.
+            self._tables.give_up(table)
+            self._tables.release(table)
         else:
             became = "dropped" if drop else "kept as it is"
             _log.info("table left the publication", table=table.name, destination=became)

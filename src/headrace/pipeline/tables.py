@@ -58,8 +58,7 @@ class Table:
     pending: bool = False
     """Whether the destination has accepted something that is not durable yet."""
     whole_only: bool = False
-    """Whether its next copy must be under one snapshot: changes have overtaken a copy by key ranges, or it replaces
-    what readers see."""
+    """Whether its next copy must be under one snapshot: changes have overtaken a copy by key ranges."""
     wait_for_writers: bool = False
     """Whether its copy must wait for transactions that write to it: what they wrote before it was published is not
     sent, and not in a snapshot that does not show them."""
@@ -159,6 +158,12 @@ class Tables:
         history = [entry.state.state for entry in self._store.get_table_state_history(table_id)]
         before = [state for state in history if state is not State.ERRORED]
         return bool(before) and before[-1] in _COPIED
+
+    def was_copied(self, table: Table) -> bool:
+        """Whether it stood at the destination once, by its history: what readers see there shall stay until all that
+        takes its place is there, not only a first range. The store knows it after a crash too.
+        """
+        return any(entry.state.state in _COPIED for entry in self._store.get_table_state_history(table.id))
 
     def _copy_position(self, table: Table) -> Lsn:
         """From where a copy by key ranges, which goes on when a worker is free, needs the spool to be kept."""
@@ -351,8 +356,6 @@ class Tables:
     def copy_again(self, table: Table, error: HeadraceError) -> None:
         """Back to Init, because the stream does not tell everything that happened to the table's rows."""
         _log.warning("the table is copied again", table=table.name, error=str(error), detail=error.detail)
-        # Changes have overtaken ranges; or what readers see shall be there until all that takes its place is, not only
-        # a first range.
         table.whole_only = True
         self.start_over(table)
 

@@ -155,6 +155,16 @@ class DurableDestination:
         """The current rows, canonical, in no order."""
         return [json.loads(row) for (row,) in self._select(table, "SELECT row FROM state")]
 
+    def shape(self, table: str | TableName) -> tuple[list[str], list[str] | None]:
+        """The columns of its rows, and by which of them rows are found; None: by all."""
+        with self._reading() as connection:
+            found = connection.execute("SELECT shape FROM tables WHERE name = ?", (str(table),)).fetchall()
+        if not found:
+            msg = f"{self._path} has no table {table}"
+            raise KeyError(msg)
+        columns, key = json.loads(found[-1][0])
+        return [name for _, name in columns], key
+
     def copied(self, table: str | TableName) -> list[dict[str, Any]]:
         """The rows of the initial copy, as they came."""
         return [json.loads(row) for (row,) in self._select(table, "SELECT row FROM copied")]

@@ -309,6 +309,30 @@ def test_a_log_through_versions(place: Place) -> None:
     assert [told[op]["_headrace_schema_version"] for op in "RUIT"] == [0, 0, 100, 100]
 
 
+@pytest.mark.parametrize("namespace", ["public", "attic"])
+def test_a_log_whose_source_is_renamed_and_copied_again(place: Place, namespace: str) -> None:
+    destination = place.open(ORDERS, mode=TableMode.CHANGELOG.value)
+    copy(destination, ORDERS, order(1))
+    change(destination, 100, Inserted(ORDERS, order(2)))
+    moved = named(ORDERS, "moved", namespace)
+    destination.drop_table_for_copy(moved)
+    copy(destination, moved, order(3))
+    rows = place.rows(namespace, "moved")
+    assert sorted((row["_headrace_op"], row["id"]) for row in rows if row["id"]) == [("I", 2), ("R", 1), ("R", 3)]
+    change(destination, 200, Deleted(moved, {"id": 3}))
+    assert {row["_headrace_op"] for row in place.rows(namespace, "moved")} == set("RITD")
+
+
+def test_a_log_that_was_dropped_by_hand_is_begun_anew(place: Place) -> None:
+    destination = place.open(ORDERS, mode=TableMode.CHANGELOG.value)
+    copy(destination, ORDERS, order(1))
+    with destination._opened.database.transaction("drop it") as session:
+        session.run(f"DROP TABLE {destination._opened.tables.sql(('public', 'orders'))}")
+    destination.drop_table_for_copy(ORDERS)
+    copy(destination, ORDERS, order(2))
+    assert [(row["_headrace_op"], row["id"]) for row in place.rows("public", "orders")] == [("R", 2)]
+
+
 def test_readers_see_the_old_rows_until_the_new_copy_is_there(place: Place) -> None:
     destination = place.open(ORDERS)
     copy(destination, ORDERS, order(1))

@@ -9,11 +9,13 @@ import psycopg
 import pytest
 
 from headrace.destinations.memory import MemoryDestination
-from headrace.errors import PipelineStateError
+from headrace.errors import DestinationError, PipelineStateError
 from headrace.pipeline import Pipeline, PipelineState
 from headrace.stores import MemoryStore
+from headrace.table_state import State
 from headrace.testing.durable_destination import DurableDestination
 from pipelining import assert_equal_tables, piped, pipeline_config, wait_equal
+from reaching import once_at
 
 Connection = psycopg.Connection[Any]
 
@@ -74,3 +76,36 @@ def test_a_pipeline_is_started_once(conninfo: str, connection: Connection, spark
         with pytest.raises(PipelineStateError, match="started before"):
             pipeline.start()
     assert pipeline.wait(30)
+
+
+def test_a_copy_that_takes_the_place_of_another_is_whole_also_after_a_restart(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+) -> None:
+    """A first range in place of all rows would be what readers see."""
+    connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, note text)")
+    connection.execute("INSERT INTO items SELECT n, 'n' FROM generate_series(1, 100) n; ANALYZE items")
+    connection.execute("CREATE PUBLICATION pub FOR TABLE items")
+    (oid,) = connection.execute("SELECT 'items'::regclass::oid::int8").fetchone() or ()
+    store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
+    by_key = {"key_ranges_over_bytes": 0, "rows_per_range": 10}
+    # Only the next pipeline tries again.
+    config = pipeline_config(conninfo, tmp_path, initial_copy=by_key, table_error_retry_delay_ms=600_000)
+
+    def one_snapshot() -> bool:
+        copy = store.get_copy(oid)
+        assert copy is not None
+        return copy[0].one_snapshot
+
+    def fail() -> None:
+        raise DestinationError("cut short")
+
+    with piped(config, store, destination, spark) as running:
+        running.until_ready()
+        assert not one_snapshot()
+        with once_at("copy.after_data_sync", fail):
+            running.pipeline.resync("public.items")
+            running.until(lambda: running.states() == {"public.items": State.ERRORED})
+    with piped(config, store, destination, spark) as running:
+        running.until_ready()
+        assert one_snapshot()
+        wait_equal(running, connection, destination, "public.items")

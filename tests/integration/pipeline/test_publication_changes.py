@@ -3,6 +3,7 @@ created again. `test_partition_changes` has what happens to partitions, `test_se
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from structlog.testing import capture_logs
 from changing_publication import Changing, changing, create, write
 from headrace.config.pipeline import PipelineConfig
 from headrace.destinations.memory import MemoryDestination
-from headrace.errors import DestinationRejected, PublicationNotFound, RetryPolicy
+from headrace.errors import DestinationError, DestinationRejected, PublicationNotFound, RetryPolicy
+from headrace.lsn import INVALID_LSN
 from headrace.pipeline import Pipeline, PipelineState, discovery
 from headrace.stores import MemoryStore
 from headrace.table_state import State
 from headrace.testing.faulty_destination import FaultyDestination
 from headrace.testing.postgres import PostgresServer
-from pipelining import destination_rows, piped, pipeline_config, source_rows, wait_equal
+from pipelining import destination_rows, piped, pipeline_config, source_rows, until_equal, wait_equal
 
 Connection = psycopg.Connection[Any]
 
@@ -244,6 +246,68 @@ def test_on_table_removed(
         assert destination_rows(destination, "public.b") == before
     else:
         assert [str(name) for name in destination.tables()] == ["public.a"]
+
+
+def test_a_table_that_cannot_be_removed_is_tried_again_and_holds_nothing(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+) -> None:
+    create(connection, "a", "b")
+    connection.execute("CREATE PUBLICATION pub FOR TABLE a, b")
+    config = pipeline_config(conninfo, tmp_path, on_table_removed="drop", source={"install": "never"})
+    errors: list[Exception] = [
+        DestinationRejected("it is in use"),
+        RuntimeError("a bug"),
+        DestinationError("no answer"),
+    ]
+    refused, asked = threading.Event(), []
+    refused.set()
+
+    def fail(method: str, table: str | None) -> None:
+        if (method, table) == ("drop_table", "public.b") and refused.is_set():
+            asked.append(table)
+            raise errors[len(asked) % len(errors)]
+
+    inner, store = MemoryDestination(), MemoryStore()
+    with piped(config, store, FaultyDestination(inner, fail), spark) as running:
+        running.until_ready()
+        write(connection, "a", "b")
+        connection.execute("ALTER PUBLICATION pub DROP TABLE b")
+        running.until(lambda: len(asked) > len(errors))
+        # Others go on, and what is in the spool is kept for them alone.
+        write(connection, "a", "b")
+        running.until(lambda: source_rows(connection, "public.a") == destination_rows(inner, "public.a"))
+        assert running.status.tables["public.b"].position == INVALID_LSN
+        refused.clear()
+        running.until(lambda: list(running.status.tables) == ["public.a"])
+    assert [str(name) for name in inner.tables()] == ["public.a"]
+    assert len(store.get_table_states()) == 1
+
+
+def test_a_table_that_cannot_be_removed_may_come_back(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+) -> None:
+    create(connection, "a", "b")
+    connection.execute("CREATE PUBLICATION pub FOR TABLE a, b")
+    config = pipeline_config(conninfo, tmp_path, on_table_removed="drop", source={"install": "never"})
+    asked = threading.Event()
+
+    def fail(method: str, table: str | None) -> None:
+        if method == "drop_table":
+            asked.set()
+            msg = f"{table} is in use"
+            raise DestinationError(msg)
+
+    inner = MemoryDestination()
+    with piped(config, MemoryStore(), FaultyDestination(inner, fail), spark) as running:
+        running.until_ready()
+        connection.execute("ALTER PUBLICATION pub DROP TABLE b")
+        running.until(asked.is_set)
+        write(connection, "b")
+        connection.execute("ALTER PUBLICATION pub ADD TABLE b")
+        until_equal(running, connection, inner, "public.b")
+        running.until_ready()
+        write(connection, "a", "b")
+        wait_equal(running, connection, inner, "public.a", "public.b")
 
 
 def test_only_the_table_that_cannot_be_copied_fails(

@@ -14,7 +14,7 @@ from ...config.duckdb import DuckDBConfig, DuckLakeConfig
 from ...config.table_mode import TableMode
 from ...errors import DestinationRejected, PipelineStateError
 from ...events import Relation
-from ...lsn import Lsn
+from ...lsn import INVALID_LSN, Lsn
 from ...schema import ReplicatedTableSchema
 from ...schema_change import copy_reason
 from ..batch import Changes, EventBatch, TableBatch
@@ -28,6 +28,7 @@ from .columns import column_names, listed, wanted_columns
 from .database import Database, Place, Session
 from .failures import blamed
 from .lake import Lake
+from .log_rows import LogTable, copied_again
 from .maintenance import Maintenance
 from .places import DatabaseFile, MotherDuck
 from .plans import TablePlans, check_table
@@ -110,9 +111,9 @@ class DuckDBDestination:
             record = opened.records.of(session, schema.table.id)
             if record is not None:
                 # Readers see its rows until the first part of the copy takes their place.
-                stale = replace(record, lsn=None, parts=frozenset(), stale=True)
-                opened.records.save(session, stale)
-            opened.quarantine.forget(session, schema.table.id)
+                opened.records.save(session, record.outdated())
+            if record is None or not self._goes_on(record, schema):
+                opened.quarantine.forget(session, schema.table.id)
 
     def drop_table(self, schema: ReplicatedTableSchema) -> None:
         opened = self._opened
@@ -129,15 +130,16 @@ class DuckDBDestination:
         if record is not None and part in record.parts:
             return Durability.DURABLE
         mode = opened.plans.of(schema).mode if record is None or record.stale else record.mode
+        position = INVALID_LSN if record is None or record.mode is not mode else record.schema_version
         # The rows are read without the lock, however many: batches need not wait for them.
         columns = renamed_schema(table_columns(rows.arrow_schema, mode), column_names(schema))
-        staged = opened.staging.put(rows, columns, Renamed(columns, _copied(mode, rows.arrow_schema)))
+        staged = opened.staging.put(rows, columns, Renamed(columns, _copied(mode, rows.arrow_schema, position)))
         try:
             rejected = rejections([rows])
             doing = f"copy table {schema.table.name}"
             with opened.database.transaction(doing) as session, blamed(schema, self._place.secrets):
                 table = self._copied_into(session, schema, rows.arrow_schema)
-                self._insert(session, table, staged)
+                self._insert(session, schema, table, staged)
                 opened.quarantine.add(session, schema, rejected)
                 opened.records.save(session, replace(table, parts=table.parts | {part}))
         finally:
@@ -256,13 +258,27 @@ class DuckDBDestination:
         if record is not None and not record.stale:
             return record
         name = opened.plans.name(source, None if record is None else record.name)
+        if record is not None and self._goes_on(record, source) and opened.tables.exists(session, record.name):
+            check_table(source, opened.plans.of(source))
+            if name != record.name:
+                record = opened.tables.move(session, [Move(record, source, name)])[source.table.id]
+            return copied_again(session, opened.tables.sql(name), record, source)
         if record is not None:
             opened.tables.drop(session, record)
         return opened.tables.create(session, source, opened.plans.of(source), name, rows)
 
-    def _insert(self, session: Session, record: TableRecord, staged: Sequence[Staged]) -> None:
+    def _goes_on(self, record: TableRecord, source: ReplicatedTableSchema) -> bool:
+        """Whether the table is a log of changes and is to stay one: what it has cannot be had again."""
+        return record.mode is self._opened.plans.of(source).mode is TableMode.CHANGELOG
+
+    def _insert(
+        self, session: Session, source: ReplicatedTableSchema, record: TableRecord, staged: Sequence[Staged]
+    ) -> None:
         table = self._opened.tables.sql(record.name)
         for rows in pieces(staged):
+            if record.mode is TableMode.CHANGELOG:
+                LogTable(session, table, record.columns).add(source, rows)
+                continue
             names = listed(rows.schema.names)
             with session.given(_ROWS, rows):
                 session.run(f"INSERT INTO {table} ({names}) SELECT {names} FROM {_ROWS}")
@@ -313,10 +329,10 @@ def _on_this_machine(spark: Any) -> bool:
     return spark is None or str(spark.sparkContext.master).startswith("local")
 
 
-def _copied(mode: TableMode, rows: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
+def _copied(mode: TableMode, rows: pa.Schema, position: Lsn) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
     """What becomes of a batch of copied rows."""
     if mode is TableMode.CHANGELOG:
-        return partial(logged_copy, schema=change_log_schema(rows))
+        return partial(logged_copy, schema=change_log_schema(rows), position=position)
     return flagged_live if mode is TableMode.SOFT_DELETE else None
 
 

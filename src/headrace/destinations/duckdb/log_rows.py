@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from ...schema import ReplicatedTableSchema
-from ..change_log import BEFORE, SCHEMA_VERSION
+from ..change_log import BEFORE, SCHEMA_VERSION, change_log_schema, logged_copy_again
+from .alteration import altered_log
 from .columns import listed, quoted, wanted_columns, widens
 from .database import Session
 from .existing import typed
 from .places import literal
-from .record import RecordedColumn
+from .record import RecordedColumn, TableRecord
 
-__all__ = ["LogTable"]
+__all__ = ["LogTable", "copied_again"]
 
 _ROWS = "_headrace_rows"
 
@@ -53,6 +54,14 @@ class LogTable:
                 f"INSERT INTO {self.table} ({listed(values)}) SELECT {', '.join(values.values())} FROM {_ROWS}"
             )
 
+    def add_truncate(self, source: ReplicatedTableSchema, row: Callable[[pa.Schema], pa.RecordBatch]) -> None:
+        """The one row that it makes, for a schema without columns of the source."""
+        # A struct without fields, which DuckDB does not know, is left out: it is NULL.
+        schema = change_log_schema(pa.schema([]))
+        schema = schema.remove(schema.get_field_index(BEFORE))
+        without = replace(source, mask=replace(source.mask, attnums=frozenset()))
+        self.add(without, pa.RecordBatchReader.from_batches(schema, [row(schema)]))
+
     def _places(self, source: ReplicatedTableSchema) -> dict[str, RecordedColumn]:
         """Where each column of the source's version is now, by its name here then.
 
@@ -74,3 +83,14 @@ class LogTable:
             value = None if name is None else f"struct_extract({given}, {literal(name)})"
             fields.append(f"{quoted(column.name)} := {typed(value, column.type)}")
         return f"CASE WHEN {given} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
+
+
+def copied_again(session: Session, table: str, record: TableRecord, source: ReplicatedTableSchema) -> TableRecord:
+    """Make a log take the rows of a new copy, at the position that its stale record has as its version."""
+    altered = altered_log(record.columns, wanted_columns(source))
+    for statement in altered.statements:
+        session.run(f"ALTER TABLE {table} {statement}")
+    LogTable(session, table, altered.columns).add_truncate(
+        source, lambda schema: logged_copy_again(schema, record.schema_version)
+    )
+    return replace(record, columns=altered.columns, source=str(source.table.name), stale=False)

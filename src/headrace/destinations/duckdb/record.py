@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from ...config.table_mode import TableMode
 from ...lsn import INVALID_LSN, Lsn
 from ...schema import OWN_SCHEMA
+from ..change_log import position_of_copy
 from ..copied_parts import read_parts, write_parts
 from .columns import quoted
 from .database import Session
@@ -33,7 +34,7 @@ class RecordedColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """One table. `lsn` None: no events yet. `stale`: a new copy is to replace what it holds."""
+    """One table. `lsn` None: no events yet. `stale`: a new copy is to replace what it holds, or be added to a log."""
 
     table_id: int
     source: str
@@ -43,12 +44,20 @@ class TableRecord:
     lsn: Lsn | None = None
     parts: frozenset[int] = frozenset()
     schema_version: Lsn = INVALID_LSN
-    """Since which commit the source has looked as the table does; 0/0: since it was copied."""
+    """Since which commit the source has looked as the table does; 0/0: since it was copied. Of a log whose source was,
+    or is to be, copied again: the copy's position in it."""
     stale: bool = False
 
     @property
     def text(self) -> str:
         return ".".join(self.name)
+
+    def outdated(self) -> TableRecord:
+        """As it is when a new copy is to come."""
+        if self.stale:
+            return self
+        version = position_of_copy(self.lsn, self.schema_version)
+        return replace(self, lsn=None, parts=frozenset(), schema_version=version, stale=True)
 
 
 class Records:

@@ -17,7 +17,7 @@ from ...events import Relation, Truncate
 from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema
 from ..batch import Changes, Step, TableBatch
-from ..change_log import BEFORE, change_log_schema, logged_changes, logged_truncate
+from ..change_log import change_log_schema, logged_changes, logged_truncate
 from ..fold import fold_key, folded
 from .alteration import Alteration, CannotAlter, altered_log, altered_table
 from .columns import WantedColumn, column_names, quoted, wanted_columns
@@ -177,11 +177,7 @@ class TableWriter:
             for logged in pieces(rows):
                 log.add(step.schema, logged, version)
             return
-        # A struct without fields, which DuckDB does not know, is left out: it is NULL.
-        schema = change_log_schema(pa.schema([]))
-        schema = schema.remove(schema.get_field_index(BEFORE))
-        row = logged_truncate(step, schema, version)
-        log.add(_no_columns(known), pa.RecordBatchReader.from_batches(schema, [row]))
+        log.add_truncate(known, lambda schema: logged_truncate(step, schema, version))
 
     def _without_aside(self, record: TableRecord) -> TableRecord:
         """Columns were kept because rows were found by them. To drop them now, the table is written anew."""
@@ -201,7 +197,3 @@ def _key_columns(read: ReadPart) -> Iterator[int]:
         if isinstance(step, Changes):
             for name in fold_key(step.schema) or ():
                 yield step.schema.table.column(name).attnum
-
-
-def _no_columns(schema: ReplicatedTableSchema) -> ReplicatedTableSchema:
-    return replace(schema, mask=replace(schema.mask, attnums=frozenset()))

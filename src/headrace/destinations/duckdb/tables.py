@@ -103,13 +103,13 @@ class Tables:
                 msg = f"the name {text}, for table {source.table.name}, still belongs to table {taken.source}"
                 raise DestinationConflict(msg)
             self.drop(session, taken)
-        elif self._exists(session, name):
+        elif self.exists(session, name):
             owner = self._records.owner(session, name)
             whose = "was not made by Headrace" if owner is None else f"belongs to pipeline {owner}"
             hint = f'drop it, or give another name with destination.tables."{source.table.name}".name'
             raise DestinationRejected(f"the table {text} exists and {whose}", hint=hint)
 
-    def _exists(self, session: Session, name: tuple[str, str]) -> bool:
+    def exists(self, session: Session, name: tuple[str, str]) -> bool:
         found = session.rows(
             "SELECT 1 FROM information_schema.tables WHERE table_catalog = ? AND lower(table_schema) = lower(?) "
             "AND lower(table_name) = lower(?)",

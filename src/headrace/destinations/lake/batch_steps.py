@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...config.table_mode import TableMode
 from ...errors import DestinationRejected
 from ...events import Relation, Truncate
-from ...lsn import INVALID_LSN, Lsn
+from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema
 from ..batch import Changes, Step, TableBatch
 from ..change_log import change_log_schema
@@ -26,7 +26,7 @@ from .following import alteration, definition
 from .merge import Merge, rewrite_deleted, rewrite_filled
 from .operations import Files, Operation, key_ids
 from .plan import TablePlan
-from .record import SCHEMA_VERSION
+from .record import version_of
 from .variant_schema import variant_columns
 
 __all__ = ["BatchSteps", "altered_layout", "together"]
@@ -91,7 +91,7 @@ class BatchSteps:
 
     def _logged(self, step: Changes | Truncate) -> Written:
         if self._version is None:
-            self._version = Lsn.parse(self.table.properties().get(SCHEMA_VERSION, str(INVALID_LSN)))
+            self._version = version_of(self.table.properties())
         if isinstance(step, Truncate):
             return log_truncate(self.layout, step, self._version)
         schema = change_log_schema(pa.schema(list(step.rows.arrow_schema.field("row").type)))

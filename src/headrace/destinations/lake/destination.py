@@ -21,15 +21,15 @@ from ...errors import (
     UnrepresentableValue,
 )
 from ...events import Relation
-from ...lsn import Lsn
+from ...lsn import INVALID_LSN, Lsn
 from ...schema import ReplicatedTableSchema, TableName
 from ..batch import Changes, EventBatch, TableBatch
-from ..change_log import change_log_schema
+from ..change_log import change_log_schema, position_of_copy
 from ..contract import DestinationContext, Durability
 from ..rows import Rows
 from .attempt import Attempt
 from .batch_steps import BatchSteps, altered_layout, together
-from .changelog import CopiedRows
+from .changelog import CopiedRows, log_copy_again
 from .contract import LakeCatalog, LakeTable
 from .data_files import write_data
 from .evolution.alteration import Alteration
@@ -43,7 +43,7 @@ from .maintenance.held import HeldTable
 from .operations import Operation
 from .plan import TablePlan
 from .quarantine import Quarantine
-from .record import COPY_AGAIN, Record
+from .record import COPY_AGAIN, Record, version_of
 from .variant_schema import variant_columns
 
 __all__ = ["Lake", "LakeDestination", "LakeMaintenance"]
@@ -96,10 +96,12 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """Where a part of a copy goes. With an alteration it replaces all that the table holds."""
+    """Where a part of a copy goes. With an alteration it replaces all that the table holds, or goes on with a log."""
 
     table: LakeTable
     layout: TableLayout
+    position: Lsn
+    """In a log."""
     alteration: Alteration | None = None
 
 
@@ -138,17 +140,19 @@ class LakeDestination:
         tables = self._opened.tables
         held = tables.of(schema)
 
-        def mark() -> None:
+        def mark() -> bool:
             table = tables.found(held, schema)
-            if table is not None and is_replaceable(held.plan, table, schema):
+            kept = table is not None and is_replaceable(held.plan, table, schema)
+            if table is not None and kept:
                 # Readers see its rows until those of the new copy take their place.
                 table.set_property(COPY_AGAIN, "true")
             elif table is not None:
                 tables.drop(held)
+            return kept and held.plan.mode is TableMode.CHANGELOG
 
-        self._retried(held, mark)
+        goes_on = self._retried(held, mark)
         with held.lock:
-            self._opened.quarantine.forget(schema.table.id)
+            self._opened.quarantine.forget(schema.table.id, rows_stay=goes_on)
 
     def drop_table(self, schema: ReplicatedTableSchema) -> None:
         tables = self._opened.tables
@@ -169,14 +173,16 @@ class LakeDestination:
             table = held.table or tables.found(held, schema)
             if table is None:
                 table = tables.created(held, schema, rows.arrow_schema)
-            elif table.record().is_blank:
+            elif table.record().is_blank and not table.record().stale:
                 # Made for a copy that ended before its first rows, perhaps by other columns.
                 table.set_property(COPY_AGAIN, "true")
             record = table.record()
             held.copying = part not in record.parts
             if not held.copying:
                 return None
-            return self._replacing(held, table, schema, rows) if record.stale else _Copy(table, table.layout)
+            if record.stale:
+                return self._replacing(held, table, schema, rows)
+            return _Copy(table, table.layout, version_of(table.properties()))
 
         copy = self._retried(held, begun)
         if copy is not None:
@@ -190,14 +196,18 @@ class LakeDestination:
         if not is_replaceable(held.plan, table, schema):
             self._opened.tables.drop(held)
             created = self._opened.tables.created(held, schema, rows.arrow_schema)
-            return _Copy(created, created.layout)
-        altered = replacement(held.plan, definition(table, schema), schema)
-        return _Copy(table, altered_layout(table.layout, altered), altered)
+            return _Copy(created, created.layout, INVALID_LSN)
+        in_log = held.plan.mode is TableMode.CHANGELOG
+        position = position_of_copy(table.record().left, version_of(table.properties())) if in_log else INVALID_LSN
+        altered = replacement(held.plan, definition(table, schema), schema, position)
+        return _Copy(table, altered_layout(table.layout, altered), position, altered)
 
     def _copy(self, held: Held, copy: _Copy, schema: ReplicatedTableSchema, rows: Rows, part: int) -> None:
         """The rows are written without the lock, however many: maintenance and its commits need not wait for them."""
         layout, table_id, replacing = copy.layout, copy.table.table_id, copy.alteration is not None
-        written = together(rows.in_tasks(self._copy_task(held.plan, layout, rows.arrow_schema)))
+        results = rows.in_tasks(self._copy_task(held.plan, copy, rows.arrow_schema))
+        goes_on = replacing and held.plan.mode is TableMode.CHANGELOG
+        written = together([*results, log_copy_again(layout, copy.position)] if goes_on else results)
 
         def commit() -> None:
             found = self._opened.tables.found(held, schema)
@@ -205,8 +215,8 @@ class LakeDestination:
                 msg = f"the table {layout.name} was dropped while rows were copied into it"
                 raise DestinationError(msg)
             record = found.record()
-            copied = replace(record, parts=record.parts | {part}, stale=False)
-            found.commit(found.files(), [Operation(written, replacing, copy.alteration)], copied)
+            copied = replace(record, parts=record.parts | {part}, stale=False, left=None)
+            found.commit(found.files(), [Operation(written, replacing and not goes_on, copy.alteration)], copied)
             if replacing:
                 self._look_again(held, schema)
 
@@ -308,10 +318,10 @@ class LakeDestination:
         with held.lock:
             return write()
 
-    def _copy_task(self, plan: TablePlan, layout: TableLayout, rows: pa.Schema) -> Callable[..., Written]:
+    def _copy_task(self, plan: TablePlan, copy: _Copy, rows: pa.Schema) -> Callable[..., Written]:
         if plan.mode is TableMode.CHANGELOG:
-            return CopiedRows(layout, change_log_schema(rows))
-        return LiveRows(layout) if plan.mode is TableMode.SOFT_DELETE else partial(write_data, layout)
+            return CopiedRows(copy.layout, change_log_schema(rows), copy.position)
+        return LiveRows(copy.layout) if plan.mode is TableMode.SOFT_DELETE else partial(write_data, copy.layout)
 
     def _record(self, schema: ReplicatedTableSchema) -> Record | None:
         tables = self._opened.tables

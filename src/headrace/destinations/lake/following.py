@@ -50,20 +50,28 @@ def alteration(plan: TablePlan, there: Definition, new: ReplicatedTableSchema, v
     return altered_table(there, wanted, properties, may_require=plan.mode is TableMode.MIRROR)
 
 
-def replacement(plan: TablePlan, there: Definition, new: ReplicatedTableSchema) -> Alteration:
-    """Make the table look like `new` where all rows are replaced at the same time. Raises CannotAlter."""
+def replacement(
+    plan: TablePlan, there: Definition, new: ReplicatedTableSchema, version: Lsn = INVALID_LSN
+) -> Alteration:
+    """Make the table look like `new` for a new copy: all rows are replaced at the same time, or, in a log, it is added
+    as of `version`. Raises CannotAlter.
+    """
     check_columns(new, plan.mode)
-    wanted = _wanted(plan, new)
-    return replaced_table(there, wanted, {**_properties(new, INVALID_LSN), COPY_AGAIN: None})
+    wanted, properties = _wanted(plan, new), {**_properties(new, version), COPY_AGAIN: None}
+    if plan.mode is TableMode.CHANGELOG:
+        return altered_log(there, wanted, properties)
+    return replaced_table(there, wanted, properties)
 
 
 def is_replaceable(plan: TablePlan, table: LakeTable, new: ReplicatedTableSchema) -> bool:
     """Whether a new copy can take the table's place in one commit: the settings still make the same of it.
 
-    A change log is begun anew: its rows are of before.
+    A change log goes on, however it is laid out: what it has cannot be had again.
     """
-    if plan.mode is TableMode.CHANGELOG or _mode(table) is not plan.mode:
+    if _mode(table) is not plan.mode:
         return False
+    if plan.mode is TableMode.CHANGELOG:
+        return not table.record().is_blank and _table_id(table, new) == new.table.id
     there = definition(table, new)
     try:
         altered = replacement(plan, there, new)
@@ -87,6 +95,11 @@ def follows(plan: TablePlan, table: LakeTable | None, relation: Relation) -> boo
     except CannotAlter:
         return False
     return True
+
+
+def _table_id(table: LakeTable, new: ReplicatedTableSchema) -> int:
+    """Whose table it is: perhaps that of one that had the name of `new` before."""
+    return int(table.properties().get(TABLE_ID, new.table.id))
 
 
 def _rows(table: LakeTable) -> int:

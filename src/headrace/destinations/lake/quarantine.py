@@ -113,14 +113,16 @@ class Quarantine:
             if since is None or since < end:
                 self._add(table, source, found, since, {setting: str(end)})
 
-    def forget(self, table_id: int) -> None:
-        """Remove what is known of a source table, because it is copied anew."""
+    def forget(self, table_id: int, *, rows_stay: bool = False) -> None:
+        """Remove what is known of a source table, because it is copied anew. If its rows stay all the same, in a log,
+        so do their values, and only what is told of the copy and the changes is new.
+        """
         with self.lock:
             table = self._found()
             if table is None:
                 return
             # Few files have rows of more than one table: whole files go.
-            files = tuple(table.files().live.values())
+            files = () if rows_stay else tuple(table.files().live.values())
             found = find(table.layout, files, pa.table({"table_id": pa.array([table_id], pa.int64())}))
             forgotten = {f"headrace.{table_id}.{suffix}" for suffix in ("copied-parts", "lsn")}
             if found or not forgotten.isdisjoint(table.properties()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,6 +101,73 @@ class ModeSuite:
         site.assert_rows(_MORE, [{**_copied(order(1)), "more": None}, told])
 
     @needs("in_mode")
+    def test_a_changelog_goes_on_when_its_table_is_copied_again(self, site_in: SiteIn) -> None:
+        site = site_in(TableMode.CHANGELOG)
+        site.copy(ORDERS, [order(1), order(2)])
+        site.changes(_COMMIT, Deleted(ORDERS, {"id": 1}))
+        before = [
+            *(_copied(order(key)) for key in (1, 2)),
+            _logged("D", 0, order(1, None, None), before=order(1, None, None)),
+        ]
+        for _ in range(2):
+            site.destination.drop_table_for_copy(ORDERS)
+            site.assert_rows(ORDERS, before)
+        site.copy(ORDERS, [order(2)], part=0)
+        site.copy(ORDERS, [order(3)], part=4)
+        first = _end_of(_COMMIT)
+        copied = [_emptied(order(0), first), *(_copied(order(key), first) for key in (2, 3))]
+        site.assert_rows(ORDERS, [*before, *copied])
+        # No changes came since: the next copy is after it all the same.
+        site.destination.drop_table_for_copy(ORDERS)
+        site.copy(ORDERS, [order(2)])
+        second = first + 1
+        copied += [_emptied(order(0), second), _copied(order(2), second)]
+        # Before what was applied last: it counts again.
+        site.changes(_COMMIT, Inserted(ORDERS, order(9)))
+        site.assert_rows(ORDERS, [*before, *copied, _logged("I", 0, order(9), version=second)])
+
+    @needs("in_mode")
+    def test_a_changelog_keeps_its_columns_when_its_table_is_copied_again(self, site_in: SiteIn) -> None:
+        site = site_in(TableMode.CHANGELOG)
+        site.copy(ORDERS, [order(1)])
+        site.changes(_COMMIT, Inserted(ORDERS, order(2)))
+        first, second = (column for column in ORDERS.table.columns if column.name != "note")
+        other = altered_table(ORDERS, first, replace(second, name="called"), example_column("more", 9))
+        site.destination.drop_table_for_copy(other)
+        site.copy(other, [{"id": 5, "called": "c", "more": "m"}])
+        site.changes(Lsn(2_000), Deleted(other, {"id": 5}))
+        position = _end_of(_COMMIT)
+
+        def now(id_: int | None, called: str | None, note: str | None, more: str | None) -> Values:
+            return {"id": id_, "called": called, "note": note, "more": more}
+
+        gone = {**_logged("D", 0, now(5, None, None, None), before=now(5, None, None, None)), SCHEMA_VERSION: position}
+        gone |= {"_headrace_commit_lsn": 2_000, "_headrace_xid": 2_000}
+        expected = [
+            _copied(now(1, order(1)["name"], order(1)["note"], None)),
+            _logged("I", 0, now(2, order(2)["name"], order(2)["note"], None)),
+            _emptied(now(None, None, None, None), position),
+            _copied(now(5, "c", None, "m"), position),
+            gone,
+        ]
+        site.assert_rows(other, expected)
+
+    @needs("in_mode")
+    def test_a_table_that_becomes_a_changelog_is_begun_anew(self, destination: Destination, spark: Any) -> None:
+        suite = self
+        assert isinstance(suite, DestinationHooks)
+        modes = (TableMode.CHANGELOG, TableMode.MIRROR, TableMode.CHANGELOG)
+        sites = [Site(suite, suite.in_mode(destination, modes[0]), spark)]
+        sites[0].copy(ORDERS, [order(1)])
+        for mode in modes[1:]:
+            sites[-1].close()
+            sites.append(Site(suite, suite.in_mode(destination, mode), spark))
+            sites[-1].destination.drop_table_for_copy(ORDERS)
+            sites[-1].copy(ORDERS, [order(2)])
+        sites[-1].assert_rows(ORDERS, [_copied(order(2))])
+        sites[-1].close()
+
+    @needs("in_mode")
     def test_soft_delete_flags_deleted_rows(self, site_in: SiteIn) -> None:
         site = site_in(TableMode.SOFT_DELETE)
         site.copy(ORDERS, [order(1), order(2), order(3, "c", "long")])
@@ -159,9 +227,21 @@ class ModeSuite:
                 opened.startup(DestinationContext(1, MemoryStore(), spark, (table,)))
 
 
-def _copied(row: Values) -> dict[str, Any]:
-    place = dict.fromkeys(f"_headrace_{word}" for word in ("commit_lsn", "tx_ordinal", "xid", "commit_time"))
-    return {OP: COPIED, **place, **row, LEFT_OUT: None, BEFORE: None, SCHEMA_VERSION: 0}
+def _copied(row: Values, position: int = 0) -> dict[str, Any]:
+    """`position`: of a copy that is not the first."""
+    place = {"commit_lsn": position or None, "tx_ordinal": 1 if position else None, "xid": None, "commit_time": None}
+    own = {f"_headrace_{word}": value for word, value in place.items()}
+    return {OP: COPIED, **own, **row, LEFT_OUT: None, BEFORE: None, SCHEMA_VERSION: position}
+
+
+def _emptied(row: Values, position: int) -> dict[str, Any]:
+    """What stands before the rows of a copy that is not the first, in a table with columns as `row` has."""
+    return {**_copied(dict.fromkeys(row), position), OP: "T", "_headrace_tx_ordinal": 0}
+
+
+def _end_of(commit: Lsn) -> int:
+    """The last position that a batch with only this commit speaks of: see `Site.changes`."""
+    return commit + 99
 
 
 def _logged(
