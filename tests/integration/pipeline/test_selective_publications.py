@@ -179,6 +179,13 @@ def test_a_copy_for_another_column_list_waits_for_those_who_wrote_under_the_old_
         pipeline.execute("ALTER PUBLICATION pub SET TABLE cut (id, v, n)", "INSERT INTO cut VALUES (101, 'after', 2)")
         waiting = "waiting for transactions that write to the table"
         pipeline.running.until(lambda: any(line["event"] in (waiting, "copied") for line in logs))
+        # A connection that has seen the new list goes on with it; another one begins with the writer's row.
+        (here,) = pipeline.connection.execute("SELECT pg_current_wal_lsn()").fetchone() or ()
+        confirmed = "FROM pg_replication_slots WHERE database = current_database() AND confirmed_flush_lsn >= %s"
+        pipeline.running.until(lambda: pipeline.connection.execute(f"SELECT {confirmed}", [here]).rowcount == 1)
+        pipeline.execute(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = current_database()"
+        )
         writer.commit()
         pipeline.until_same("public.cut")
         wait_equal(pipeline.running, pipeline.connection, pipeline.destination, "public.cut")
