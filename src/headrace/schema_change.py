@@ -21,6 +21,7 @@ __all__ = [
     "Rewrite",
     "SchemaChange",
     "change_reason",
+    "copied_for",
     "copy_reason",
     "rows_rewritten",
     "schema_change",
@@ -105,6 +106,15 @@ class SchemaChange:
 
 
 _NOTHING = SchemaChange()
+_COPYING = frozenset(
+    {
+        ChangeKind.ADD_COLUMN,
+        ChangeKind.CHANGE_TYPE,
+        ChangeKind.CHANGE_COLUMN_LIST,
+        ChangeKind.CHANGE_ROW_FILTER,
+        ChangeKind.CHANGE_PARTITIONS,
+    }
+)
 
 
 def schema_change(old: ReplicatedTableSchema, new: ReplicatedTableSchema) -> SchemaChange:
@@ -131,6 +141,15 @@ def schema_change(old: ReplicatedTableSchema, new: ReplicatedTableSchema) -> Sch
         row_filter_changed=old.row_filter != new.row_filter,
         leaves_changed=old.table.leaves != new.table.leaves,
     )
+
+
+def copied_for(change: SchemaChange, *, rewritten: bool) -> frozenset[ChangeKind]:
+    """Of the kinds of a change those for which existing rows may have to be copied again.
+
+    Rows that the source rewrote for none of them have other values of the same types.
+    """
+    found = change.kinds() & _COPYING
+    return found or frozenset({ChangeKind.CHANGE_TYPE} if rewritten else ())
 
 
 def _by_attnum(columns: tuple[Column, ...]) -> dict[int, Column]:

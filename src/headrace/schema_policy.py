@@ -6,7 +6,7 @@ source's: a `Target`. It is kept with the version of the source that it was made
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -50,6 +50,15 @@ class SchemaPolicies:
         """Whether the destination's table is always what the source's is."""
         return self.policy in (SchemaPolicy.EVOLVE, SchemaPolicy.ERROR)
 
+    @property
+    def follows_all(self) -> bool:
+        """Whether it does not matter what has changed."""
+        return all(self.of(kind) is SchemaPolicy.EVOLVE for kind in ChangeKind)
+
+    def refused(self, kinds: Iterable[ChangeKind]) -> str:
+        """Names of the kinds that stop the table, for people; empty: none of them does."""
+        return ", ".join(sorted(kind.value for kind in kinds if self.of(kind) is SchemaPolicy.ERROR))
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -67,15 +76,21 @@ class Target:
         """Whether rows of the source go in as they are."""
         return self.schema == schema and all(here == there for here, there in self.sources.items())
 
+    def has_own(self, schema: ReplicatedTableSchema) -> bool:
+        """Whether it has other columns, or another name, than the source: a copy would make them the source's."""
+        named = [(self.sources.get(column.attnum), column.name) for column in self.schema.columns]
+        source = [(column.attnum, column.name) for column in schema.columns]
+        return self.schema.table.name != schema.table.name or {*named} != {*source}
+
 
 def advanced(
     policies: SchemaPolicies, target: Target, old: ReplicatedTableSchema, new: ReplicatedTableSchema
 ) -> Target:
     """The target when its source goes from `old` to `new`. Raises SchemaChangeRefused, naming what is refused."""
     change = schema_change(old, new)
-    refused = sorted(kind.value for kind in change.kinds() if policies.of(kind) is SchemaPolicy.ERROR)
+    refused = policies.refused(change.kinds())
     if refused:
-        raise _refused(new, f"the policy refuses {', '.join(refused)}")
+        raise _refused(new, f"the policy refuses {refused}")
     if policies.mirrors:
         return Target.same(new)
     columns = _Columns(policies, target, change)

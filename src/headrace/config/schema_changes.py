@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ..schema import TableName
 from ..schema_change import ChangeKind
 from ..schema_policy import SchemaPolicies, SchemaPolicy
 from .section import Section
@@ -33,18 +32,22 @@ class SchemaChangesConfig(Section):
         "error: the table stops until somebody decides. Default evolve: the destination equals the source.",
     )
     allow: tuple[ChangeKind, ...] = Field(
-        default=(), description=f"Kinds of change that are followed whatever the policy: {_KINDS}. Default none."
+        default=(),
+        description=f"Kinds of change that are followed as under evolve whatever the policy: {_KINDS}. A table that "
+        "has kept columns is not copied again for them: it stops. Default none.",
     )
     deny: tuple[ChangeKind, ...] = Field(
         default=(), description="Kinds of change that stop the table whatever the policy. Default none."
     )
     tables: dict[str, TableSchemaChangesConfig] = Field(
-        default={}, description="Other settings for single tables, by schema.table. Default none."
+        default={},
+        description="Other settings for single tables, by schema.table. They stay a table's own when it is renamed, "
+        "unless there are some for its new name. Default none.",
     )
 
-    def of(self, table: TableName) -> SchemaPolicies:
-        """What holds for a table."""
-        own = self.tables.get(str(table), TableSchemaChangesConfig())
+    def of(self, *names: str) -> SchemaPolicies:
+        """What holds for a table: the name that it has, and names that it had, the latest first."""
+        own = next((self.tables[name] for name in names if name in self.tables), TableSchemaChangesConfig())
         return SchemaPolicies(
             self.policy if own.policy is None else own.policy,
             frozenset(self.allow if own.allow is None else own.allow),

@@ -40,6 +40,7 @@ from .retries import Retries
 from .schema_following import SchemaFollower
 from .shared import Shared
 from .shared_reception import SharedReception
+from .table_policies import TablePolicies
 from .tables import Tables
 
 if TYPE_CHECKING:
@@ -171,14 +172,15 @@ def build_engine(shared: Shared, outlet: Outlet, stopping: threading.Event) -> E
     config, store, spark = shared.config, outlet.store, shared.spark
     metrics = Metrics(config.id, outlet.name, within=shared.metrics) if outlet.name else shared.metrics
     outer = wrapped(transformed(outlet.destination, config.transforms), spark, metrics, stopping)
-    follower = SchemaFollower(partial(_look_up, config), outer.follows, config.schema_changes.of)
+    policies = TablePolicies(config.schema_changes)
+    follower = SchemaFollower(partial(_look_up, config), outer.follows, policies.of)
     delay_s, attempts = config.table_error_retry_delay_ms / 1000, config.table_error_retry_max_attempts
     return Engine(
         config=config,
         store=store,
         destination=outer,
         spark=spark,
-        tables=Tables(store, lambda: Retries(delay_s, attempts), config.schema_changes.of),
+        tables=Tables(store, lambda: Retries(delay_s, attempts), policies),
         batches=BatchReader(spark, config.spool_config(), follower, quarantine=config.quarantine),
         reception=shared.reception.of(outlet.name, stopping),
         memory=shared.memory,

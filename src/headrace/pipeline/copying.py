@@ -188,7 +188,8 @@ class TableCopy:
         if not _copies(engine.config, schema):
             plan = replace(plan, ranges=(), one_snapshot=True)
         engine.store.store_table_schema(schema, INVALID_LSN)
-        name = str(schema.table.name)
+        # Not by a later name: settings that a table has under the first are still its own.
+        name = engine.tables.policies.heard_of(table.id, str(schema.table.name))[0]
         engine.store.store_destination_metadata(table.id, DestinationTableMetadata(name, INVALID_LSN, schema.mask))
         if self._holds(schema):
             # Of a table that left, was renamed and came back: a destination looks for former names of known ones only.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +17,8 @@ from typing import Any
 import psycopg
 import structlog
 
-from ..config.pipeline import OnTableRemoved, PipelineConfig
-from ..destinations.contract import Destination
-from ..errors import HeadraceError
+from ..config.pipeline import OnTableRemoved
+from ..errors import HeadraceError, SchemaChangeRefused
 from ..lsn import Lsn
 from ..postgres.connection import connect
 from ..postgres.lag import wal_end
@@ -29,9 +28,12 @@ from ..postgres.preflight.tables import identity_finding
 from ..postgres.publications import PublishedTable, publication_outline, published_tables, read_publication
 from ..postgres.source import installed_version
 from ..schema import ReplicaIdentity, ReplicatedTableSchema
+from ..schema_change import ChangeKind, schema_change
+from ..schema_policy import SchemaPolicies, SchemaPolicy
 from ..table_state import State
+from .engine import Engine
 from .table_sync import as_table_error
-from .tables import Table, Tables
+from .tables import Table
 
 __all__ = ["Discovery"]
 
@@ -39,6 +41,12 @@ INTERVAL_S = 3.0
 _SHORTEST_S = 0.5
 """Between two looks, whoever asks for them: a thousand commands one after the other are not worth a thousand looks."""
 _FILE = 0xFFFFFFFF
+_LEFT = {
+    ChangeKind.CHANGE_PARTITIONS: (SchemaPolicy.LENIENT, SchemaPolicy.IGNORE),
+    ChangeKind.RENAME_TABLE: (SchemaPolicy.IGNORE,),
+}
+"""By which policies a table stays as it is."""
+_OF_PUBLICATIONS = frozenset({ChangeKind.CHANGE_COLUMN_LIST, ChangeKind.CHANGE_ROW_FILTER})
 
 _log = structlog.get_logger("headrace.discovery")
 
@@ -57,13 +65,23 @@ class _Look:
     """Whether the event trigger tells of partitions that are attached and detached."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """What the stream does not tell of a table's rows."""
+
+    problem: str
+    kinds: frozenset[ChangeKind] = frozenset()
+    """The kinds of change that it was, or may have been."""
+
+
 class Discovery:
     """`start` and `close` the looking; `take_up` is called by the apply loop, again and again, and never waits."""
 
-    def __init__(self, config: PipelineConfig, tables: Tables, destination: Destination) -> None:
-        self._config = config
-        self._tables = tables
-        self._destination = destination
+    def __init__(self, engine: Engine) -> None:
+        self._config = engine.config
+        self._tables = engine.tables
+        self._destination = engine.destination
+        self._metrics = engine.metrics
         self._closed = threading.Event()
         self._nudged = threading.Event()
         self._lock = threading.Lock()
@@ -71,6 +89,8 @@ class Discovery:
         self._look: _Look | None = None
         """The one taken up last. Tables that it cannot be compared with yet are in `_unsettled`."""
         self._unsettled: set[int] = set()
+        self._returned: set[int] = set()
+        """Tables that were out of the publication, and are to be compared."""
         self._warned: set[int] = set()
         self._goodbyes = ThreadPoolExecutor(1, "leaving")
         self._not_before: dict[int, float] = {}
@@ -113,7 +133,7 @@ class Discovery:
             table.left_at = look.lsn if table.left_at is None else min(table.left_at, look.lsn)
         elif table.left_at is not None:
             table.left_at = None
-            self._ask_copy(table, "it was out of the publication for a while")
+            self._returned.add(table.id)
 
     def _settle(self, look: _Look) -> None:
         """Compare what can be compared; add what is new, unless a table of its name is about to leave."""
@@ -131,30 +151,57 @@ class Discovery:
     def _compared(self, table: Table, look: _Look) -> bool:
         """See what the stream does not tell: the table was out of the publication for a while, or its leaves changed.
 
-        False while it cannot be seen, because the table is being copied.
+        False while it cannot be seen, because the table is being copied, or nothing can be done, because it has
+        stopped: what has stopped it may be what is seen here.
         """
         if table.resync_asked or table.state.state is State.INIT or look.at < table.described_at:
             # Its copy is or will be of a later moment than the look.
+            self._returned.discard(table.id)
             return True
-        if not table.copied:
+        if not table.copied or table.stopped:
             return False
         published = look.tables[table.id]
-        problem = _problem(table.schema, published)
-        if problem is None and not look.ddl_is_told:
-            problem = _untold(table.schema, published)
-        if problem is not None:
-            self._ask_copy(table, problem)
+        found = _not_sent(table.schema, published, returned=table.id in self._returned)
+        found = found or _other_leaves(table.schema, published, ddl_is_told=look.ddl_is_told)
+        if found is None and not look.ddl_is_told:
+            policies = self._tables.policies.of(table.schema.table)
+            found = next((one for one in _untold(table.schema, published) if not _is_left(policies, one)), None)
+        return found is None or self._taken(table, found)
+
+    def _taken(self, table: Table, found: _Finding) -> bool:
+        """Have the table copied again, unless its policy refuses that, or it would lose what it has kept."""
+        refused = self._tables.policies.of(table.schema.table).refused(found.kinds)
+        if refused:
+            return self._stop(table, f"table {table.name} changed: {found.problem}. The policy refuses {refused}")
+        if table.target.has_own(table.schema):
+            msg = f"table {table.name} changed: {found.problem}. A copy of it would lose the columns that it has kept"
+            return self._stop(table, msg)
+        _log.warning("the table is copied again", table=table.name, detail=found.problem)
+        table.wait_for_writers = table.resync_asked = True
+        self._returned.discard(table.id)
         return True
 
-    def _ask_copy(self, table: Table, problem: str) -> None:
-        _log.warning("the table is copied again", table=table.name, detail=problem)
-        table.wait_for_writers = table.resync_asked = True
+    def _stop(self, table: Table, msg: str) -> bool:
+        """The table fails, once nobody works on it and it is not to be tried again after another failure.
+
+        It is compared again once somebody has decided.
+        """
+        if table.state.state is not State.ERRORED and self._tables.take(table):
+            try:
+                error = SchemaChangeRefused(msg)
+                self._metrics.table_failed(table.schema.table.name, error.kind)
+                self._tables.fail(table, error)
+                # For the copy that somebody may ask for.
+                table.wait_for_writers = True
+            finally:
+                self._tables.release(table)
+        return False
 
     def _may_leave(self, table: Table, durable: Lsn, reached: Lsn) -> bool:
         """Whether nothing of it is left to be applied, or nothing can be."""
         if table.busy or table.left_at is None or time.monotonic() < self._not_before.get(table.id, 0.0):
             return False
-        if not table.copied or (table.state.state is State.ERRORED and table.retries.due_at is None):
+        if not table.copied or table.stopped:
             return True
         stands = max(table.position, reached) if table.position >= durable else table.position
         return stands >= table.left_at
@@ -224,30 +271,49 @@ class Discovery:
                 _log.warning("a table that joined is not quite ready", found=found.message, hint=found.remedy)
 
 
-def _problem(known: ReplicatedTableSchema, published: ReplicatedTableSchema) -> str | None:
-    if known.entries and known.entries != published.entries:
-        return "it was taken out of the publication, or what the publication sends of it was changed"
+def _not_sent(known: ReplicatedTableSchema, published: ReplicatedTableSchema, *, returned: bool) -> _Finding | None:
+    """Whether changes of the table were not sent for a while, or others of them are."""
+    if not returned and (not known.entries or known.entries == published.entries):
+        return None
+    kinds = schema_change(known, published).kinds() & _OF_PUBLICATIONS
+    if kinds:
+        return _Finding("the publication has another column list or row filter for it", kinds)
+    return _Finding("it was taken out of the publication, or what the publication sends of it was changed")
+
+
+def _other_leaves(
+    known: ReplicatedTableSchema, published: ReplicatedTableSchema, *, ddl_is_told: bool
+) -> _Finding | None:
     before = dict(known.leaf_files)
     for leaf, number in published.leaf_files:
         # One that came later, as the event trigger told, has the file it was made with: of its own number.
         if number != before.get(leaf, number) or (leaf not in before and number & _FILE != leaf):
-            return "one of its partitions was truncated, rewritten or away, which is not told where the root is sent"
+            kinds = frozenset() if ddl_is_told else frozenset({ChangeKind.CHANGE_PARTITIONS})
+            problem = "one of its partitions was truncated, rewritten or away, which is not told where the root is sent"
+            return _Finding(problem, kinds)
     return None
 
 
-def _untold(known: ReplicatedTableSchema, published: ReplicatedTableSchema) -> str | None:
+def _is_left(policies: SchemaPolicies, found: _Finding) -> bool:
+    """Whether nothing has to be done, because the table stays as it is by its policy."""
+    return all(policies.of(kind) in _LEFT.get(kind, ()) for kind in found.kinds)
+
+
+def _untold(known: ReplicatedTableSchema, published: ReplicatedTableSchema) -> Iterator[_Finding]:
     """What else the stream does not tell where the event trigger is not installed."""
     if dict(known.leaf_files).keys() != dict(published.leaf_files).keys():
-        return "partitions were attached or detached"
+        yield _Finding("partitions were attached or detached", frozenset({ChangeKind.CHANGE_PARTITIONS}))
     if published.leaf_files and known.table.name != published.table.name:
-        return "it was renamed, which is not told where changes are those of its partitions"
+        problem = "it was renamed, which is not told where changes are those of its partitions"
+        yield _Finding(problem, frozenset({ChangeKind.RENAME_TABLE}))
     if known.table.replica_identity is not ReplicaIdentity.DEFAULT and _key(known) != _key(published):
-        return "it has another primary key, which is not told where the replica identity is not the key"
+        problem = "it has another primary key, which is not told where the replica identity is not the key"
+        yield _Finding(problem, frozenset({ChangeKind.CHANGE_KEY}))
     before = {column.name: column.attnum for column in known.columns}
     for column in published.columns:
         if before.get(column.name, column.attnum) != column.attnum:
-            return f"column {column.name} was dropped, and one of its name added"
-    return None
+            problem = f"column {column.name} was dropped, and one of its name added"
+            yield _Finding(problem, frozenset({ChangeKind.DROP_COLUMN, ChangeKind.ADD_COLUMN}))
 
 
 def _key(schema: ReplicatedTableSchema) -> list[int]:

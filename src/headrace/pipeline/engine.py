@@ -109,7 +109,7 @@ class Engine:
 
     def read(self, table: Table, end: Lsn, segments: list[Segment]) -> TableRead:
         """The table's part of a batch. Raises TableSchemaChanged where the table must be copied again."""
-        self.tables.check_policy(table)
+        self.tables.policies.check(table.schema, table.target)
         wanted = self.table_range(table, end)
         spans = self.batches.spans(wanted, segments)
         return TableRead(table, tuple(spans), self.batches.table_batch(wanted, spans, segments))

@@ -68,7 +68,7 @@ class Lane:
             for table in engine.tables.all():
                 engine.tables.start_over(table)
             return
-        self._discovery = Discovery(config, engine.tables, engine.destination)
+        self._discovery = Discovery(engine)
         self.loop = ApplyLoop(engine, self._start_position(), self._discovery)
         self._discovery.start()
         # At once, not with the first batch: a receiver whose quota is used up waits for this, and none may come before.

@@ -2,7 +2,8 @@
 
 With the event trigger a message holds the table's whole catalog entry, at its place in the stream. Without it the
 Relation message before a change shows names and types only; the rest is looked up in the catalog as it is by now, which
-may be further ahead. Where existing rows cannot be known from that, the table is copied again: never a guess.
+may be further ahead. Where existing rows cannot be known from that, the table is copied again: never a guess. Where a
+copy would lose what only the destination has, the table stops instead.
 """
 
 from __future__ import annotations
@@ -16,11 +17,18 @@ from ..pgoutput.columnar import Emitted
 from ..pgoutput.schema_marks import RelationMark
 from ..postgres.ddl_messages import parse_ddl
 from ..postgres.relation_resolution import CatalogEvidence, describes, resolve_relation
-from ..schema import ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
-from ..schema_change import copy_reason, rows_rewritten
-from ..schema_policy import SchemaPolicies, Target, advanced
+from ..schema import ReplicatedTableSchema, ReplicationMask, TableSchema
+from ..schema_change import copied_for, copy_reason, rows_rewritten, schema_change
+from ..schema_policy import SchemaPolicies, SchemaPolicy, Target, advanced
 
-__all__ = ["Followed", "SchemaFollower", "Version"]
+__all__ = ["ColumnListChanged", "Followed", "SchemaFollower", "Version"]
+
+
+class ColumnListChanged(TableSchemaChanged):
+    """The publication sends other columns, or may do so: who wrote before and commits later still has those of before.
+
+    Rows of such a transaction must not come behind the copy.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ class SchemaFollower:
         self,
         look_up: Callable[[int], TableSchema | None],
         follows: Callable[[Relation], bool],
-        policies: Callable[[TableName], SchemaPolicies] = lambda _: SchemaPolicies(),
+        policies: Callable[[TableSchema], SchemaPolicies] = lambda _: SchemaPolicies(),
     ) -> None:
         self._look_up = look_up
         """The catalog's entry of a table as it is now; None: there is no such table any more."""
@@ -86,12 +94,37 @@ class SchemaFollower:
         table = replace(resolved.schema.table, natts=resolved.natts, storage=schema.table.storage)
         new = replace(resolved.schema, table=table)
         relation = Relation(mark.start_lsn, mark.commit_lsn, schema, new)
+        if not resolved.certain:
+            raise self._uncertain(version, before, relation, resolved.copy_reason)
         return self._followed(version, before, relation, resolved.copy_reason or copy_reason(relation))
 
+    def _uncertain(
+        self, version: Version, before: Version, relation: Relation, problem: str | None
+    ) -> TableSchemaChanged | SchemaChangeRefused:
+        """What to raise where it is not known what has changed.
+
+        A copy is right where anything may change. A log of changes it would begin anew.
+        """
+        step = replace(relation, old=version.target.schema, rewritten=True)
+        msg = f"the columns of table {relation.new.table.name} changed"
+        if self._policies(before.schema.table).follows_all and not self._follows(step):
+            return ColumnListChanged(msg, detail=problem)
+        hint = "copy it again: resync it; with the event trigger (headrace source install) such changes are told"
+        return SchemaChangeRefused(f"{msg}, and how is not known: {problem}", hint=hint)
+
     def _followed(self, version: Version, before: Version, relation: Relation, problem: str | None) -> Followed:
-        policies = self._policies(relation.new.table.name)
+        # By the name of before: a table that is renamed has its settings under that.
+        policies = self._policies(before.schema.table)
         target = advanced(policies, before.target, before.schema, relation.new)
-        if not policies.mirrors:
+        change = schema_change(version.schema, relation.new)
+        # Without the trigger, a table that is stored elsewhere may just have been truncated.
+        kinds = copied_for(change, rewritten=relation.rewritten or (problem is not None and change.is_empty))
+        if policies.refused(kinds):
+            msg = f"the rows of table {relation.new.table.name} changed: the policy refuses {policies.refused(kinds)}"
+            raise SchemaChangeRefused(msg)
+        allowed = bool(kinds) and all(policies.of(kind) is SchemaPolicy.EVOLVE for kind in kinds)
+        copies = policies.mirrors or allowed
+        if not copies:
             # A copy would not make it equal to the source, only lose what it has kept.
             problem = None
         new = Version(relation.new, target)
@@ -100,13 +133,13 @@ class SchemaFollower:
         step = replace(relation, old=version.target.schema, new=target.schema, rewritten=problem is not None)
         if self._follows(step):
             return Followed(new, step)
-        if not policies.mirrors:
-            msg = (
-                f"the schema of table {relation.new.table.name} changed, and the destination cannot alter its table so"
-            )
-            raise SchemaChangeRefused(msg)
         msg = f"the columns of table {relation.new.table.name} changed"
-        raise TableSchemaChanged(msg, detail=problem or "the destination cannot alter its table so")
+        if not copies:
+            raise SchemaChangeRefused(f"{msg}, and the destination cannot alter its table so")
+        if target.has_own(relation.new):
+            raise SchemaChangeRefused(f"{msg}, and a copy of it would lose the columns that the destination has kept")
+        error = ColumnListChanged if change.shown or change.hidden else TableSchemaChanged
+        raise error(msg, detail=problem or "the destination cannot alter its table so")
 
 
 def _evidence(before: TableSchema, now: TableSchema | None) -> CatalogEvidence:

@@ -12,18 +12,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from ..config.schema_changes import SchemaChangesConfig
 from ..destinations.contract import Destination
-from ..errors import (
-    HeadraceError,
-    PipelineStateError,
-    RetryPolicy,
-    SchemaChangeRefused,
-    TableNotFound,
-)
+from ..errors import HeadraceError, PipelineStateError, RetryPolicy, TableNotFound
 from ..initial_copy.handoff import Handoff
 from ..lsn import INVALID_LSN, Lsn
-from ..schema import ReplicatedTableSchema, TableName
-from ..schema_policy import SchemaPolicies, Target
+from ..schema import ReplicatedTableSchema
+from ..schema_policy import Target
 from ..stores.contract import PipelineStore
 from ..stores.records import APPLY, Worker
 from ..table_state import PERSISTED, State, TableState, advance
@@ -31,7 +26,9 @@ from .copy_progress import CopyProgress
 from .copy_records import stored_handoff
 from .failpoint import reach
 from .retries import Retries
+from .schema_following import ColumnListChanged
 from .spans import Span
+from .table_policies import TablePolicies
 
 __all__ = ["Table", "Tables"]
 
@@ -87,6 +84,11 @@ class Table:
     def name(self) -> str:
         return str(self.schema.table.name)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it has failed, and somebody has to decide what becomes of it."""
+        return self.state.state is State.ERRORED and self.retries.due_at is None
+
     def become(self, schema: ReplicatedTableSchema, target: Target | None = None) -> None:
         """It looks like this from now on, and the same at the destination unless that is another."""
         self.schema, self.target = schema, target or Target.same(schema)
@@ -99,10 +101,10 @@ class Tables:
         self,
         store: PipelineStore,
         retries: Callable[[], Retries] = Retries,
-        policies: Callable[[TableName], SchemaPolicies] = lambda _: SchemaPolicies(),
+        policies: TablePolicies | None = None,
     ) -> None:
         self._store = store
-        self._policies = policies
+        self.policies = policies or TablePolicies(SchemaChangesConfig())
         self._retries = retries
         self._lock = threading.RLock()
         self._tables: dict[int, Table] = {}
@@ -113,6 +115,8 @@ class Tables:
         states = self._store.get_table_states()
         left = self._left({*states} - {schema.table.id for schema in published})
         begun = any(state.state is not State.INIT for state in states.values())
+        for table_id, metadata in self._store.get_all_destination_metadata().items():
+            self.policies.heard_of(table_id, metadata.destination_table_id)
         tables: dict[int, Table] = {}
         self._store.update_table_states(
             {s.table.id: TableState(State.INIT) for s in published if s.table.id not in states}
@@ -240,6 +244,7 @@ class Tables:
         """Forget a table that left the publication."""
         with self._lock:
             self._store.delete_table(table.id)
+            self.policies.forget(table.id)
             self._tables = {table_id: other for table_id, other in self._tables.items() if table_id != table.id}
 
     def take(self, table: Table) -> bool:
@@ -275,13 +280,6 @@ class Tables:
         if version is None:
             return
         table.become(version.schema, version.target)
-
-    def check_policy(self, table: Table) -> None:
-        """Raise SchemaChangeRefused if the table went a way of its own, and is to look like its source by now."""
-        if table.target.is_same(table.schema) or not self._policies(table.schema.table.name).mirrors:
-            return
-        msg = f"table {table.name} followed its source by another policy, and its columns are no longer the source's"
-        raise SchemaChangeRefused(msg, hint="copy it again: resync it; or set the policy back and roll it back")
 
     def altering(self, table: Table, spans: Sequence[Span]) -> None:
         """Before a write: keep the versions it leads to, so that a restart reads on with the one it finds."""
@@ -357,6 +355,7 @@ class Tables:
         """Back to Init, because the stream does not tell everything that happened to the table's rows."""
         _log.warning("the table is copied again", table=table.name, error=str(error), detail=error.detail)
         table.whole_only = True
+        table.wait_for_writers |= isinstance(error, ColumnListChanged)
         self.start_over(table)
 
     def roll_back(self, table: Table) -> None:

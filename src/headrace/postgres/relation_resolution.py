@@ -32,14 +32,14 @@ class CatalogEvidence:
 
     If it is not, a USING clause may have changed values though no type changed.
     """
-    column_list: bool = False
-    """Whether the publication has a column list for the table, though it may name every column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
     schema: ReplicatedTableSchema
-    """The table from the message on; a guess where `copy_reason` is set."""
+    """The table from the message on; a guess if it is not `certain`."""
+    certain: bool
+    """Whether it is known which of its columns are which, and by which key rows were told apart."""
     copy_reason: str | None
     """Why the table must be copied again, in a sentence for people; None if altering it is enough."""
     natts: int
@@ -78,7 +78,7 @@ def resolve_relation(
     schema = _schema(previous, relation, now, known, alignment)
     natts = max([known.natts_before, *alignment.attnums])
     reason = next(_reasons(previous, schema, now, alignment, evidence), None)
-    return Resolved(schema, reason, natts)
+    return Resolved(schema, alignment.certain and _is_key_told(previous, schema), reason, natts)
 
 
 def _known(
@@ -86,7 +86,7 @@ def _known(
 ) -> Known:
     before = {column.attnum: column for column in previous.table.columns}
     current = {column.attnum: column for column in now.columns} if now else {}
-    listed = evidence.column_list or any(c not in previous.mask for c in before.values() if not c.generated)
+    listed = any(c not in previous.mask for c in before.values() if not c.generated)
     generated = [c in previous.mask for c in before.values() if c.generated]
     names = {column.name for column in relation.columns}
     return Known(

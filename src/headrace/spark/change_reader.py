@@ -68,8 +68,9 @@ class ChangeReader:
             require_same_columns(self.schema, decoded.relation)
             if decoded.rejected.num_rows:
                 rejected = self._rejected(decoded, changes)
-        if self.target is not None:
-            changes = projected(changes, self.schema, self.target)
+            # A batch without a due change may be of another version.
+            if self.target is not None:
+                changes = projected(changes, self.schema, self.target)
         return Read(changes, rejected, changes.nbytes)
 
     def _due(self, changes: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from headrace.destinations.iceberg import IcebergDestination
-from headrace.pipeline import PipelineState
+from headrace.pipeline import PipelineState, discovery
 from headrace.stores import MemoryStore
 from headrace.table_state import State
 from headrace.testing.durable_destination import DurableDestination
@@ -36,8 +36,9 @@ def _until_applied(running: Piped, connection: Connection, *tables: str) -> None
     running.until(applied)
 
 
+@pytest.mark.parametrize("install", ["always", "never"])
 def test_each_policy_takes_the_same_change_its_own_way(
-    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path, install: str
 ) -> None:
     tables = ("evolves", "is_lenient", "ignores", "stops", "denies")
     for table in tables:
@@ -53,13 +54,19 @@ def test_each_policy_takes_the_same_change_its_own_way(
             "public.stops": {"policy": "error"},
         },
     }
-    config = pipeline_config(conninfo, tmp_path, schema_changes=policies)
+    source = {"install": install}
+    config = pipeline_config(conninfo, tmp_path, schema_changes=policies, source=source)
     store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
     with piped(config, store, destination, spark) as running:
         running.until_ready()
+        for number, change in enumerate(("RENAME a TO z", "ADD c int DEFAULT 7", "DROP b"), start=-2):
+            for table in tables:
+                connection.execute(f"ALTER TABLE {table} {change}")
+                # Without the trigger a row shows what changed, and one change at a time leaves nothing open.
+                connection.execute(f"INSERT INTO {table} (id) VALUES ({number})")
+            if install == "never":
+                _until_applied(running, connection, "evolves", "is_lenient", "ignores")
         for table in tables:
-            connection.execute(f"ALTER TABLE {table} RENAME a TO z")
-            connection.execute(f"ALTER TABLE {table} ADD c int DEFAULT 7, DROP b")
             connection.execute(f"INSERT INTO {table} VALUES (2, 'z2', 8)")
         _until_applied(running, connection, "evolves", "is_lenient", "ignores")
         running.until(lambda: running.states()["public.stops"] is State.ERRORED)
@@ -81,7 +88,7 @@ def test_each_policy_takes_the_same_change_its_own_way(
         assert _rows(destination, "is_lenient", 3) == {"id": 3, "a": None, "b": None, "z": "z3", "c": 9}
         assert _rows(destination, "ignores", 3) == {"id": 3, "a": "z3", "b": None}
     # Allowed, it goes on from where it stopped.
-    allowed = pipeline_config(conninfo, tmp_path, schema_changes={"policy": "evolve"})
+    allowed = pipeline_config(conninfo, tmp_path, schema_changes={"policy": "evolve"}, source=source)
     with piped(allowed, store, destination, spark) as running:
         running.until(lambda: running.status.state is PipelineState.RUNNING)
         running.pipeline.rollback("public.stops")
@@ -157,3 +164,132 @@ def test_a_policy_that_changes_later(
         running.until_ready("public.was_lenient", "public.ignored_a_name")
         _until_applied(running, connection, *tables)
         assert_equal_tables(connection, reader, "public.was_lenient", "public.ignored_a_name")
+
+
+@pytest.mark.parametrize(("site", "install"), [(_durable, "always"), (_durable, "never"), (_iceberg, "always")])
+def test_a_tables_own_policy_outlives_its_name(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path, site: Callable[..., Any], install: str
+) -> None:
+    make, reader = site(tmp_path)
+    tables = ("is_lenient", "ignores", "denies")
+    for table in tables:
+        connection.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, a text, b text, c text)")
+        connection.execute(f"INSERT INTO {table} VALUES (1, 'a1', 'b1', 'c1')")
+    connection.execute("CREATE PUBLICATION pub FOR TABLE " + ", ".join(tables))
+    own = {
+        "public.is_lenient": {"policy": "lenient"},
+        "public.ignores": {"policy": "ignore"},
+        "public.denies": {"deny": ["rename_table"]},
+    }
+    config = pipeline_config(conninfo, tmp_path, schema_changes={"tables": own}, source={"install": install})
+    store = MemoryStore()
+
+    def altered(row_id: int, command: str, *names: str) -> None:
+        for table in names:
+            connection.execute(f"ALTER TABLE {table} {command}")
+        for table in names:
+            connection.execute(f"INSERT INTO {table} (id) VALUES ({row_id})")
+        _until_applied(running, connection, *names)
+
+    with piped(config, store, make(), spark) as running:
+        running.until_ready()
+        altered(2, "DROP a", "is_lenient", "ignores")
+        for table in tables:
+            connection.execute(f"ALTER TABLE {table} RENAME TO moved_{table}")
+            connection.execute(f"INSERT INTO moved_{table} (id) VALUES (3)")
+        _until_applied(running, connection, "moved_is_lenient", "moved_ignores")
+        running.until(lambda: running.states()["public.denies"] is State.ERRORED)
+        assert "rename_table" in str(running.status.tables["public.denies"].state.reason)
+        kept = {"id": 1, "a": "a1", "b": "b1", "c": "c1"}
+        assert _rows(reader, "moved_is_lenient", 1) == kept
+        assert _rows(reader, "ignores", 1) == kept
+        # A copy is made of what the source is by then, and the policy holds on.
+        running.pipeline.resync("public.moved_is_lenient")
+        oid = next(v.table_id for v in store.get_table_schemas() if v.schema.table.name.name == "moved_is_lenient")
+        running.until(lambda: len([e for e in store.get_table_state_history(oid) if e.state.state is State.INIT]) == 2)
+        running.until_ready("public.moved_is_lenient")
+    with piped(config, store, make(), spark) as running:
+        altered(4, "DROP b", "moved_is_lenient", "moved_ignores")
+        assert _rows(reader, "moved_is_lenient", 1) == {"id": 1, "b": "b1", "c": "c1"}
+        assert _rows(reader, "ignores", 1) == kept
+        assert _rows(reader, "ignores", 4) == dict.fromkeys(kept) | {"id": 4}
+
+
+def test_rows_that_were_rewritten_and_what_is_allowed(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+) -> None:
+    """`error` refuses rows of the same types and other values; what is allowed is copied as under evolve."""
+    connection.execute("CREATE TYPE pair AS (x int, y text)")
+    tables = ("same_type", "composite", "denied", "retyped", "filled")
+    for table in tables:
+        connection.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, n text, p pair)")
+        connection.execute(f"INSERT INTO {table} VALUES (1, '7', '(1,one)')")
+    connection.execute("ALTER TABLE denied DROP p; ALTER TABLE retyped DROP p; ALTER TABLE filled DROP p")
+    connection.execute("CREATE PUBLICATION pub FOR TABLE " + ", ".join(tables))
+    own = {
+        "public.same_type": {"policy": "error"},
+        "public.composite": {"policy": "error"},
+        "public.denied": {"deny": ["change_type"]},
+        "public.retyped": {"policy": "lenient", "allow": ["change_type"]},
+        "public.filled": {"policy": "ignore", "allow": ["add_column"]},
+    }
+    config = pipeline_config(conninfo, tmp_path, schema_changes={"tables": own}, source={"install": "always"})
+    store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
+    with piped(config, store, destination, spark) as running:
+        running.until_ready()
+        # Printed as before, and another attribute.
+        connection.execute("ALTER TYPE pair DROP ATTRIBUTE y; ALTER TYPE pair ADD ATTRIBUTE y text")
+        connection.execute("ALTER TABLE same_type ALTER n TYPE text USING n || '!'")
+        connection.execute("ALTER TABLE denied ALTER n TYPE text USING n || '!'")
+        connection.execute("ALTER TABLE retyped ALTER n TYPE int USING n::int")
+        connection.execute("ALTER TABLE filled ADD r float8 DEFAULT random()")
+        for table in ("same_type", "composite", "denied"):
+            running.until(lambda t=table: running.states()[f"public.{t}"] is State.ERRORED)
+            assert "change_type" in str(running.status.tables[f"public.{table}"].state.reason)
+        connection.execute("INSERT INTO retyped VALUES (2, 8)")
+        connection.execute("INSERT INTO filled VALUES (2, '8')")
+        for table in ("retyped", "filled"):
+            running.until_ready(f"public.{table}")
+            _until_applied(running, connection, table)
+            assert_equal_tables(connection, destination, f"public.{table}")
+
+
+def test_what_the_catalog_alone_tells_is_judged_by_the_policy(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "INTERVAL_S", 0.5)
+    for table in ("added_again", "rekeyed"):
+        connection.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, v text, n int NOT NULL DEFAULT 1)")
+    connection.execute("ALTER TABLE rekeyed REPLICA IDENTITY FULL")
+    roots = ("denied_root", "left_root")
+    for root in roots:
+        connection.execute(f"CREATE TABLE {root} (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)")
+        connection.execute(f"CREATE TABLE {root}_1 PARTITION OF {root} FOR VALUES FROM (0) TO (10)")
+        connection.execute(f"CREATE TABLE {root}_2 (id int PRIMARY KEY, v text)")
+        connection.execute(f"INSERT INTO {root}_2 VALUES (11, 'attached')")
+    tables = ("added_again", "rekeyed", *roots)
+    connection.execute(f"CREATE PUBLICATION pub FOR TABLE {', '.join(tables)} WITH (publish_via_partition_root = true)")
+    own = {
+        "public.added_again": {"policy": "error"},
+        "public.rekeyed": {"deny": ["change_key"]},
+        "public.denied_root": {"deny": ["change_partitions"]},
+        "public.left_root": {"policy": "ignore"},
+    }
+    config = pipeline_config(conninfo, tmp_path, schema_changes={"tables": own}, source={"install": "never"})
+    store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
+    with piped(config, store, destination, spark) as running:
+        running.until_ready()
+        for root in roots:
+            connection.execute(f"ALTER TABLE {root} ATTACH PARTITION {root}_2 FOR VALUES FROM (10) TO (20)")
+        connection.execute("ALTER TABLE left_root RENAME TO moved_root")
+        connection.execute("ALTER TABLE added_again DROP v; ALTER TABLE added_again ADD v text")
+        connection.execute("ALTER TABLE rekeyed DROP CONSTRAINT rekeyed_pkey, ADD PRIMARY KEY (n)")
+        refused = {"added_again": "drop_column", "rekeyed": "change_key", "denied_root": "change_partitions"}
+        for table, kind in refused.items():
+            running.until(lambda t=table: running.states()[f"public.{t}"] is State.ERRORED)
+            assert kind in str(running.status.tables[f"public.{table}"].state.reason)
+        # What it is to leave as it is was seen by then.
+        connection.execute("INSERT INTO moved_root VALUES (1, 'one'), (12, 'twelve')")
+        _until_applied(running, connection, "left_root")
+        assert sorted(row["id"] for row in destination.rows("public.left_root")) == [1, 12]
+        assert running.states()["public.left_root"] is State.READY

@@ -11,9 +11,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from changing_publication import Changing, changing, create, write
 from headrace.pipeline import discovery
+from headrace.table_state import State
 from headrace.testing.postgres import DEFAULT_VERSION, PostgresServer
 from pipelining import wait_equal
 
@@ -96,3 +98,95 @@ def test_generated_columns_that_are_sent(
             assert pipeline.copies("a") == 3
         pipeline.execute("ALTER TABLE a ALTER g DROP EXPRESSION", "UPDATE a SET g = 1 WHERE id = 5")
         pipeline.until_same("public.a")
+
+
+@pytest.mark.parametrize("install", ["always", "never"])
+def test_what_a_policy_refuses_of_a_publication(
+    servers: Callable[[int], PostgresServer], spark: Any, tmp_path: Path, install: str
+) -> None:
+    names = ("busy", "cut", "picked", "keeps", "mild")
+    own = {
+        "public.cut": {"deny": ["change_column_list"]},
+        "public.picked": {"deny": ["change_row_filter"]},
+        "public.keeps": {"policy": "lenient"},
+        "public.mild": {"policy": "lenient"},
+    }
+    with (
+        servers(SELECTIVE).database() as conninfo,
+        changing(
+            conninfo, tmp_path, spark, f"TABLE {', '.join(names)}", names,
+            source={"install": install}, schema_changes={"tables": own},
+        ) as pipeline,
+    ):  # fmt: skip
+        running = pipeline.running
+        pipeline.execute("ALTER TABLE keeps DROP v", "INSERT INTO keeps VALUES (100)")
+        running.until(lambda: any(row["id"] == 100 for row in pipeline.destination.rows("public.keeps").to_pylist()))
+        some = "WHERE (id < 10)"
+        pipeline.execute(
+            f"ALTER PUBLICATION pub SET TABLE busy, cut (id, v), picked {some}, keeps {some}, mild {some}",
+        )
+        write(pipeline.connection, "busy", "cut", "picked", "mild")
+        stopped = {
+            "cut": "change_column_list",
+            "picked": "change_row_filter",
+            "keeps": "lose the columns that it has kept",
+        }
+
+        def refused() -> None:
+            for table, why in stopped.items():
+                running.until(lambda t=table: running.states()[f"public.{t}"] is State.ERRORED)
+                assert why in str(running.status.tables[f"public.{table}"].state.reason)
+
+        refused()
+        pipeline.until_same("public.mild", f"(SELECT * FROM mild {some}) AS t")
+        pipeline.until_same("public.busy")
+        # Looks that come later do not copy it either, nor does it get past them by a rollback.
+        create(pipeline.connection, "late")
+        pipeline.execute("ALTER PUBLICATION pub ADD TABLE late")
+        pipeline.until_same("public.late")
+        refused()
+        for table in stopped:
+            before = len(pipeline.store.get_table_state_history(pipeline.oid(table)))
+            running.pipeline.rollback(f"public.{table}")
+            running.until(lambda t=table, n=before: _last_states(pipeline, t, n) == [State.ERRORED])
+        refused()
+        assert all("v" in row for row in pipeline.destination.rows("public.keeps").to_pylist())
+        for table in stopped:
+            running.pipeline.resync(f"public.{table}")
+        pipeline.until_same("public.cut", "(SELECT id, v FROM cut) AS t")
+        for table in ("picked", "keeps"):
+            pipeline.until_same(f"public.{table}", f"(SELECT * FROM {table} {some}) AS t")
+        assert [pipeline.copies(table) for table in names] == [1, 2, 2, 2, 2]
+
+
+def _last_states(pipeline: Changing, table: str, length: int) -> list[State]:
+    history = pipeline.store.get_table_state_history(pipeline.oid(table))
+    return [entry.state.state for entry in history[length - 1 :]]
+
+
+def test_a_copy_for_another_column_list_waits_for_those_who_wrote_under_the_old_one(
+    servers: Callable[[int], PostgresServer], spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their rows come with the columns of before, behind the copy."""
+    monkeypatch.setattr(discovery, "INTERVAL_S", 600.0)
+    with (
+        servers(SELECTIVE).database() as conninfo,
+        changing(conninfo, tmp_path, spark, "TABLE cut (id, v)", ("cut",)) as pipeline,
+        psycopg.connect(conninfo) as writer,
+        capture_logs() as logs,
+    ):
+        writer.execute("INSERT INTO cut VALUES (100, 'written before', 1)")
+        pipeline.execute("ALTER PUBLICATION pub SET TABLE cut (id, v, n)", "INSERT INTO cut VALUES (101, 'after', 2)")
+        waiting = "waiting for transactions that write to the table"
+        pipeline.running.until(lambda: any(line["event"] in (waiting, "copied") for line in logs))
+        # A connection that has seen the new list goes on with it; another one begins with the writer's row.
+        (here,) = pipeline.connection.execute("SELECT pg_current_wal_lsn()").fetchone() or ()
+        confirmed = "FROM pg_replication_slots WHERE database = current_database() AND confirmed_flush_lsn >= %s"
+        pipeline.running.until(lambda: pipeline.connection.execute(f"SELECT {confirmed}", [here]).rowcount == 1)
+        pipeline.execute(
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = current_database()"
+        )
+        writer.commit()
+        pipeline.until_same("public.cut")
+        wait_equal(pipeline.running, pipeline.connection, pipeline.destination, "public.cut")
+        assert pipeline.copies("cut") == 2

@@ -628,6 +628,14 @@ def test_the_statement_is_never_told(source: Listening) -> None:
     assert all(b"secret" not in content for content in told.raw)
 
 
+def test_identity_columns_are_told(source: Listening) -> None:
+    ways = {"a": "ALWAYS AS IDENTITY", "d": "BY DEFAULT AS IDENTITY", "": "ALWAYS AS (1) STORED"}
+    for way, generated in ways.items():
+        told = source.told(f'CREATE TABLE "t{way}" (id int, n int GENERATED {generated})')
+        columns = json.loads(told.raw[-1])["catalog"]["columns"]
+        assert [column["identity"] for column in columns] == ["", way]
+
+
 def test_what_a_message_looks_like(source: Listening) -> None:
     told = source.told("CREATE TABLE t (id int PRIMARY KEY)")
     oid = source.oid("t")
@@ -642,7 +650,7 @@ def test_what_a_message_looks_like(source: Listening) -> None:
             }],
             "columns": [{
                 "table": oid, "attnum": 1, "name": "id", "type": 23, "typmod": -1, "nullable": False, "default": None,
-                "generated": False, "comment": None, "missing": None,
+                "generated": False, "identity": "", "comment": None, "missing": None,
             }],
             "indexes": [{"table": oid, "primary": True, "identity": False, "immediate": True, "attnums": [1]}],
             "types": [{

@@ -94,15 +94,16 @@ def test_the_scripts_do_the_same_by_psql(postgres: PostgresServer, connection: C
     assert everything(connection) == before
 
 
-def test_an_earlier_version_is_brought_up_to_date_in_place(connection: Connection) -> None:
+@pytest.mark.parametrize("earlier", [0, VERSION - 1])
+def test_an_earlier_version_is_brought_up_to_date_in_place(connection: Connection, earlier: int) -> None:
     install(connection)
-    connection.execute("""
-        CREATE OR REPLACE FUNCTION headrace.version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 0';
+    connection.execute(f"""
+        CREATE OR REPLACE FUNCTION headrace.version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT {earlier}';
         CREATE OR REPLACE FUNCTION headrace.ddl_command_end() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
     """)
     with listening(connection) as source:
         assert source.told("CREATE TABLE a (id int)").raw == []
-        assert install(connection) == InstallResult(VERSION, 0)
+        assert install(connection) == InstallResult(VERSION, earlier)
         assert source.told("CREATE TABLE b (id int)").names == ["public.b"]
     assert installed_version(connection) == VERSION
 

@@ -156,9 +156,6 @@ def test_under_a_column_list_a_new_column_is_not_sent_but_known() -> None:
     new = table(ID, replace(A, name="z"), B, Column("n", 4, INT4))
     found = resolved(message(ID, replace(A, name="z")), new, previous=sent(OLD, 1, 2))
     assert (found.schema, found.copy_reason) == (sent(new, 1, 2), None)
-    # A list may name every column.
-    listed = resolved(message(ID, replace(A, name="z"), B), new, CatalogEvidence(column_list=True))
-    assert (listed.schema, listed.copy_reason) == (sent(new, 1, 2, 3), None)
 
 
 def test_generated_columns_are_not_sent_unless_they_were() -> None:

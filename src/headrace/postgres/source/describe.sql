@@ -9,7 +9,7 @@ WITH RECURSIVE tables AS (
         ON s.objoid = c.oid AND s.classoid = 'pg_catalog.pg_class'::pg_catalog.regclass AND s.objsubid = 0
     WHERE c.oid = ANY ($1)
 ), columns AS (
-    SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated,
+    SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated, a.attidentity,
            -- A default has no columns in it. Given the table, pg_get_expr would lock it.
            CASE WHEN a.attgenerated = '' THEN pg_catalog.pg_get_expr(d.adbin, 0) END AS default_text,
            CASE WHEN a.atthasmissing THEN a.attmissingval::pg_catalog.text END AS missing,
@@ -75,7 +75,8 @@ SELECT pg_catalog.json_build_object(
     'columns', (
         SELECT pg_catalog.json_agg(pg_catalog.json_build_object('table', attrelid::pg_catalog.int8, 'attnum', attnum,
                    'name', attname, 'type', atttypid::pg_catalog.int8, 'typmod', atttypmod, 'nullable', NOT attnotnull,
-                   'default', default_text, 'generated', attgenerated <> '', 'comment', comment,
+                   'default', default_text, 'generated', attgenerated <> '', 'identity', attidentity,
+                   'comment', comment,
                    -- The only element of an array, printed as one: quoted if need be. Not by a cast, which would need
                    -- the delimiter to be a comma.
                    'missing', CASE WHEN pg_catalog.left(missing, 2) = '{"' THEN (missing::pg_catalog.text[])[1]

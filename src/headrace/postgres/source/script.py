@@ -7,7 +7,7 @@ from importlib import resources
 
 __all__ = ["LOCK", "VERSION", "describe_query", "install_sql", "uninstall_sql"]
 
-VERSION = 2
+VERSION = 3
 """Of what is installed. Raise it with every change of the SQL: a source with a lower one is brought up to date."""
 
 LOCK = 0x48445243
