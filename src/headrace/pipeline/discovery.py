@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 import psycopg
@@ -65,6 +66,9 @@ class _Look:
     """Whether the event trigger tells of partitions that are attached and detached."""
 
 
+_AWAY = "it was taken out of the publication, or what the publication sends of it was changed"
+
+
 @dataclass(frozen=True, slots=True)
 class _Finding:
     """What the stream does not tell of a table's rows."""
@@ -93,6 +97,8 @@ class Discovery:
         """Tables that were out of the publication, and are to be compared."""
         self._warned: set[int] = set()
         self._goodbyes = ThreadPoolExecutor(1, "leaving")
+        self._gone: SimpleQueue[int] = SimpleQueue()
+        """Tables that were removed: one that came back meanwhile was not taken for new."""
         self._not_before: dict[int, float] = {}
         """When a table whose removal failed may be tried again, by the monotonic clock."""
         self._thread = threading.Thread(target=self._run, name="publication", daemon=True)
@@ -122,11 +128,17 @@ class Discovery:
             self._look, self._unsettled = news, {*news.tables}
             for table in self._tables.all():
                 self._see(table, news)
-        if self._look is not None and self._unsettled:
-            self._settle(self._look)
+        if self._look is not None:
+            self._unsettled |= self._came_back(self._look)
+            if self._unsettled:
+                self._settle(self._look)
         for table in self._tables.leaving():
             if self._may_leave(table, durable, reached) and self._tables.take(table):
                 self._goodbyes.submit(self._leave, table)
+
+    def _came_back(self, look: _Look) -> set[int]:
+        gone = {self._gone.get_nowait() for _ in range(self._gone.qsize())}
+        return {oid for oid in gone if oid in look.tables}
 
     def _see(self, table: Table, look: _Look) -> None:
         if table.id not in look.tables:
@@ -158,8 +170,11 @@ class Discovery:
             # Its copy is or will be of a later moment than the look.
             self._returned.discard(table.id)
             return True
-        if not table.copied or table.stopped:
+        if table.stopped:
             return False
+        if not table.copied:
+            # Of one that was to leave nothing is kept any more; a copy that goes on may be of before it was away.
+            return table.id in self._returned and self._taken(table, _Finding(_AWAY))
         published = look.tables[table.id]
         found = _not_sent(table.schema, published, returned=table.id in self._returned)
         found = found or _other_leaves(table.schema, published, ddl_is_told=look.ddl_is_told)
@@ -212,6 +227,7 @@ class Discovery:
             if drop:
                 self._destination.drop_table(table.target.schema)
             self._tables.remove(table)
+            self._gone.put(table.id)
         except Exception as error:  # noqa: BLE001 - whatever it is, it comes again later, and nobody waits for it
             failure = as_table_error(error)
             delay = self._config.table_error_retry_delay_ms / 1000
@@ -278,7 +294,7 @@ def _not_sent(known: ReplicatedTableSchema, published: ReplicatedTableSchema, *,
     kinds = schema_change(known, published).kinds() & _OF_PUBLICATIONS
     if kinds:
         return _Finding("the publication has another column list or row filter for it", kinds)
-    return _Finding("it was taken out of the publication, or what the publication sends of it was changed")
+    return _Finding(_AWAY)
 
 
 def _other_leaves(

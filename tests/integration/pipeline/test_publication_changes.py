@@ -310,6 +310,36 @@ def test_a_table_that_cannot_be_removed_may_come_back(
         wait_equal(running, connection, inner, "public.a", "public.b")
 
 
+def test_a_table_that_comes_back_while_it_is_removed_is_copied_anew(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+) -> None:
+    create(connection, "a", "b")
+    connection.execute("CREATE PUBLICATION pub FOR TABLE a, b")
+    config = pipeline_config(conninfo, tmp_path, on_table_removed="drop", source={"install": "never"})
+    asked, back = threading.Event(), threading.Event()
+
+    def wait(method: str, table: str | None) -> None:
+        if method == "drop_table":
+            asked.set()
+            assert back.wait(60), f"{table} did not come back"
+
+    inner = MemoryDestination()
+    with piped(config, MemoryStore(), FaultyDestination(inner, wait), spark) as running:
+        running.until_ready()
+        connection.execute("ALTER PUBLICATION pub DROP TABLE b")
+        running.until(asked.is_set)
+        connection.execute("ALTER PUBLICATION pub ADD TABLE b")
+        # A table that joins is seen in the same look, or a later one.
+        create(connection, "c")
+        connection.execute("ALTER PUBLICATION pub ADD TABLE c")
+        running.until(lambda: "public.c" in running.status.tables)
+        back.set()
+        write(connection, "a", "b")
+        until_equal(running, connection, inner, "public.b")
+        running.until_ready()
+        wait_equal(running, connection, inner, "public.a", "public.b")
+
+
 def test_only_the_table_that_cannot_be_copied_fails(
     conninfo: str, connection: Connection, spark: Any, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,9 +55,18 @@ def test_no_part_of_a_name_is_taken_for_more(location: str, name: tuple[str, ...
 
 
 def test_one_beside_another_tables_files() -> None:
-    location = "file:///w/public/orders"
+    location = "s3://bucket/public/orders"
     found = own_location(_planned(location, f"{location}/metadata/"), ("public", "orders"))
     assert re.fullmatch(f"{location}-[0-9a-f]{{12}}", found)
+
+
+def test_one_beside_another_tables_files_on_this_machine(tmp_path: Path) -> None:
+    location = f"file://{tmp_path}/public/größe 1"
+    files = tmp_path / "public" / "größe 1" / "data" / "day=1"
+    files.mkdir(parents=True)
+    assert own_location(_planned(location), ("public", "größe 1")) == location
+    (files / "0.parquet").touch()
+    assert re.fullmatch(f"{location}-[0-9a-f]{{12}}", own_location(_planned(location), ("public", "größe 1")))
 
 
 @pytest.mark.parametrize("location", ["file:///w/a#b.db/orders", "s3://bucket/x?y/orders"])
