@@ -11,11 +11,12 @@ from ..config.table_destination import DestinationTableConfig, TableDestinationC
 from ..config.table_mode import TableMode
 from ..errors import ConfigError
 from ..schema import ReplicatedTableSchema, TableName
+from ..stores.contract import StateStore
 from .change_log import change_log_schema
 from .names import destination_names
 from .soft_delete import DELETED_FIELDS
 
-__all__ = ["PlannedTable", "check_columns", "plan_tables", "table_columns"]
+__all__ = ["PlannedTable", "check_columns", "former_names", "plan_tables", "table_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,16 @@ class PlannedTable:
     mode: TableMode
     config: DestinationTableConfig | None
     """What it does differently; None: nothing."""
+
+
+def former_names(store: StateStore, tables: Iterable[ReplicatedTableSchema]) -> dict[TableName, list[str]]:
+    """The names under which tables were copied, by the names that they have now."""
+    known = store.get_all_destination_metadata()
+    return {
+        schema.table.name: [known[schema.table.id].destination_table_id]
+        for schema in tables
+        if schema.table.id in known
+    }
 
 
 def plan_tables(
