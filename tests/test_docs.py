@@ -195,5 +195,5 @@ def test_the_readme_names_every_make_target() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_make_targets_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = set(re.findall(r"(?:`|^ *)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^[ $]*)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
     assert named - targets == set()
