@@ -31,6 +31,7 @@ from headrace.pipeline.build import build_destination
 from headrace.postgres.connection import connect, parse_conninfo
 from headrace.postgres.preflight import Severity, Target, run_checks
 from headrace.postgres.publications import published_tables
+from headrace.postgres.slots import create_slot, drop_slot
 from headrace.spark.settings import FASTER
 from headrace.spool import SegmentIndex, Spool
 from headrace.stores import MemoryStore, SqliteStore
@@ -61,6 +62,7 @@ ELSEWHERE = {
 HERE = {
     "docs/concepts/destinations.md": "python",
     "docs/concepts/initial-copy.md": "python",
+    "docs/concepts/replication.md": "sql",
     "docs/concepts/spool.md": "json python",
     "docs/concepts/stores.md": "python",
     "docs/destinations/iceberg.md": "python ini bash",
@@ -265,6 +267,18 @@ def test_the_destination_of_the_page_and_the_spool_that_it_leaves(
     (index,) = blocks("docs/concepts/spool.md", "json")
     assert SegmentIndex.decode(index.encode()).tables[16385].rows == 1200
     assert run(suite, {"MyDestination": MemoryDestination})["TestMyDestination"]()
+
+
+def test_what_a_slot_keeps_is_shown(connection: psycopg.Connection[Any]) -> None:
+    name = f"shown_{connection.info.dbname}"
+    create_slot(connection, name)
+    try:
+        (query,) = blocks("docs/concepts/replication.md", "sql")
+        (row,) = [row for row in connection.execute(query.encode()).fetchall() if row[0] == name]
+        assert row[1:3] == (False, "reserved")
+        assert row[4].endswith(("bytes", "kB", "MB"))
+    finally:
+        drop_slot(connection, name)
 
 
 def test_the_suite_of_stores_can_be_taken_up() -> None:
