@@ -61,7 +61,7 @@ class Started:
             reader.join(_PATIENCE_S)
         said = "".join([*self.out, *self.err])
         assert PASSWORD not in said
-        assert "Traceback" not in said
+        assert "Traceback" not in said, said
         return code
 
     def objects(self) -> list[dict[str, Any]]:

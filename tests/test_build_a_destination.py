@@ -193,10 +193,11 @@ def test_a_store_that_calls_somebody(
     connection.execute(TABLE)
     names: dict[str, Any] = {}
     for block in blocks(GUIDE, "python"):
-        if "class AlertingStore" in block:
+        if "class AlertingStore(" in block:
             run(block, names)
     alerts: list[tuple[int, str, str]] = []
-    store = names["AlertingStore"](MemoryStore(), lambda *told: alerts.append(told))
+    config = pipeline_config(conninfo, tmp_path / "data")
+    store = names["AlertingStore"](tmp_path / "store.db", config.id, lambda *told: alerts.append(told))
 
     def refuse(method: str, table: str | None) -> None:
         if method == "write_table_rows":
@@ -205,9 +206,20 @@ def test_a_store_that_calls_somebody(
     from headrace.destinations import MemoryDestination
 
     destination = FaultyDestination(MemoryDestination(), refuse)
-    with piped(pipeline_config(conninfo, tmp_path / "data"), store, destination, spark) as pipeline:
+    with piped(config, store, destination, spark) as pipeline:
         pipeline.until(lambda: bool(alerts))
+    store.close()
     assert [(reason, solution) for _, reason, solution in alerts] == [("it is full", "make room")]
+
+
+def test_the_store_of_the_guide_passes_the_suites(tmp_path: Path) -> None:
+    write_modules(GUIDE, tmp_path)
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_alerting_store.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert tests.returncode == 0, tests.stdout[-3000:]
+    assert int(tests.stdout.split(" passed")[0].split()[-1]) > 40
 
 
 def test_a_new_package_passes_its_tests(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from typing import Any
 
 import psycopg
 import pytest
+import typer.main
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 
 from docs_blocks import PAGES, ROOT, blocks, run, write_modules
+from headrace.cli.main import app
 from headrace.config.iceberg import IcebergConfig
 from headrace.config.load import destination_settings, load_pipeline_config
 from headrace.config.pipeline import PipelineMode
@@ -28,6 +31,7 @@ from headrace.pipeline.build import build_destination
 from headrace.postgres.connection import connect, parse_conninfo
 from headrace.postgres.preflight import Severity, Target, run_checks
 from headrace.postgres.publications import published_tables
+from headrace.postgres.slots import create_slot, drop_slot
 from headrace.spark.settings import FASTER
 from headrace.spool import SegmentIndex, Spool
 from headrace.stores import MemoryStore, SqliteStore
@@ -58,14 +62,16 @@ ELSEWHERE = {
 HERE = {
     "docs/concepts/destinations.md": "python",
     "docs/concepts/initial-copy.md": "python",
+    "docs/concepts/replication.md": "sql",
     "docs/concepts/spool.md": "json python",
     "docs/concepts/stores.md": "python",
     "docs/destinations/iceberg.md": "python ini bash",
     "docs/guides/configure-postgres.md": "sql",
     "docs/guides/python.md": "python",
 }
-# What only shows something: output, a picture. YAML is loaded wherever it stands.
+# What only shows something: output, a picture. YAML is loaded wherever it stands, commands are parsed.
 NOT_CODE = {"console", "text", "mermaid", "yaml", ""}
+COMMAND = re.compile(r"^(?:    |\$ )(?:[A-Z_]+=\S+ )*(headrace (?!.*\[OPTIONS\]).*)$", re.MULTILINE)
 
 
 def test_every_block_of_code_is_run_somewhere() -> None:
@@ -75,6 +81,28 @@ def test_every_block_of_code_is_run_somewhere() -> None:
             if language not in NOT_CODE:
                 found.setdefault(str(page.relative_to(ROOT)), set()).add(language)
     assert found == {page: set(languages.split()) for page, languages in {**ELSEWHERE, **HERE}.items()}
+
+
+def test_what_is_shown_as_text_is_no_code() -> None:
+    for page in PAGES:
+        for block in blocks(str(page.relative_to(ROOT)), "text"):
+            assert not re.search(r"^(\$|>>>) ", block, re.MULTILINE), page
+
+
+def test_every_command_line_is_one_that_there_is() -> None:
+    found = 0
+    for page in PAGES:
+        for line in COMMAND.findall(page.read_text(encoding="utf-8")):
+            # Up to where the shell takes over: a pipe, a redirection, the next command.
+            words = shlex.split(re.split(r"\s(?:\||&&|2?>)", line)[0], comments=True)[1:]
+            command = typer.main.get_command(app)
+            while hasattr(command, "commands"):
+                assert command.commands.keys() & set(words[:1]), f"{page}: {line}"
+                command = command.commands[words.pop(0)]
+            # It raises for options that are not known, and for arguments that are missing or too many.
+            command.make_context(line, words)
+            found += 1
+    assert found > 40
 
 
 @pytest.mark.parametrize(
@@ -185,8 +213,8 @@ def test_the_iceberg_page(conninfo: str, connection: psycopg.Connection[Any], sp
         pipeline.start()
         assert pipeline.wait(300)
     # With pyiceberg
-    (code,) = blocks("docs/destinations/iceberg.md", "python")
-    names = run(code, {})
+    read, drop = blocks("docs/destinations/iceberg.md", "python")
+    names = run(read, {})
     expected = [(1, "kettle"), (2, "teapot")]
     assert sorted((row["id"], row["item"]) for row in names["rows"].to_pylist()) == expected
     names["catalog"].close()
@@ -200,6 +228,10 @@ def test_the_iceberg_page(conninfo: str, connection: psycopg.Connection[Any], sp
         session.conf.set(name, value.replace("sqlite:warehouse", f"sqlite:{here}/warehouse"))
     (query,) = re.findall(r"`(SELECT [^`]+)`", page)
     assert sorted(tuple(row) for row in session.sql(query).collect()) == expected
+    # And after a power loss
+    catalog = run(drop, {})["catalog"]
+    assert catalog.list_tables("public") == []
+    catalog.close()
 
 
 def test_the_secrets_of_the_iceberg_page(tmp_path: Path) -> None:
@@ -235,6 +267,18 @@ def test_the_destination_of_the_page_and_the_spool_that_it_leaves(
     (index,) = blocks("docs/concepts/spool.md", "json")
     assert SegmentIndex.decode(index.encode()).tables[16385].rows == 1200
     assert run(suite, {"MyDestination": MemoryDestination})["TestMyDestination"]()
+
+
+def test_what_a_slot_keeps_is_shown(connection: psycopg.Connection[Any]) -> None:
+    name = f"shown_{connection.info.dbname}"
+    create_slot(connection, name)
+    try:
+        (query,) = blocks("docs/concepts/replication.md", "sql")
+        (row,) = [row for row in connection.execute(query.encode()).fetchall() if row[0] == name]
+        assert row[1:3] == (False, "reserved")
+        assert row[4].endswith(("bytes", "kB", "MB"))
+    finally:
+        drop_slot(connection, name)
 
 
 def test_the_suite_of_stores_can_be_taken_up() -> None:

@@ -9,6 +9,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,8 @@ def _default(parameter: Any) -> str:
         return said
     if getattr(parameter, "is_flag", False):
         return "off"
-    if not isinstance(parameter.default, (str, int, float, Path)):
-        return "none"
-    return f"`{parameter.default}`"
+    default = parameter.default.value if isinstance(parameter.default, Enum) else parameter.default
+    return f"`{default}`" if isinstance(default, (str, int, float, Path)) else "none"
 
 
 def _section(name: str, command: Any) -> str:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Links a Java that Spark runs on (17 or 21) to the path given: that of JAVA_HOME, of PATH, or another installed one.
-# Without any, root on Debian or Ubuntu gets one from the distribution; anyone else is told what to install.
+# Without any, the distribution's package manager installs one, for root or where sudo asks for no password; anyone else
+# is told what to install.
 set -euo pipefail
 link=$1
 jvms=${JVMS:-/usr/lib/jvm}
@@ -22,16 +23,40 @@ find_java() {
     return 1
 }
 
+# How to become root; fails where only a password would help.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+may_install() {
+    as_root true 2>/dev/null
+}
+
+# Installs a version with the package manager named.
+install_java() {
+    case $1 in
+        apt-get) as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "openjdk-$2-jre-headless" ;;
+        dnf) as_root dnf install -y -q "java-$2-openjdk-headless" ;;
+        zypper) as_root zypper --non-interactive --quiet install "java-$2-openjdk-headless" ;;
+        apk) as_root apk add --quiet "openjdk$2-jre-headless" ;;
+    esac >/dev/null
+}
+
 find_java && exit 0
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "headrace: no Java 17 or 21 found; installing one with apt-get" >&2
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq >&2 || true
-    for version in 17 21; do
-        if apt-get install -y -qq --no-install-recommends "openjdk-$version-jre-headless" >/dev/null && find_java; then
-            exit 0
-        fi
-    done
-fi
+for manager in apt-get dnf zypper apk; do
+    if command -v "$manager" >/dev/null && may_install; then
+        echo "headrace: no Java 17 or 21 found; installing one with $manager" >&2
+        [ "$manager" != apt-get ] || as_root apt-get update -qq >&2 || true
+        for version in 17 21; do
+            if install_java "$manager" "$version" && find_java; then
+                exit 0
+            fi
+        done
+    fi
+done
 echo "headrace: Spark needs Java 17 or 21: install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME" >&2
 exit 1

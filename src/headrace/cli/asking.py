@@ -31,6 +31,8 @@ class SourceView:
 
     tables: Mapping[int, TableName]
     running: bool | None
+    error: HeadraceError | None = None
+    """Why it says nothing."""
 
 
 def look_at_source(config: PipelineConfig) -> SourceView:
@@ -41,8 +43,8 @@ def look_at_source(config: PipelineConfig) -> SourceView:
             running = slot is not None and slot.active
             tables = published_tables(connection, config.publication_name)
             return SourceView({schema.table.id: schema.table.name for schema in tables}, running)
-    except HeadraceError:
-        return SourceView({}, None)
+    except HeadraceError as error:
+        return SourceView({}, None, error)
 
 
 def known_tables(store: PipelineStore, source: SourceView) -> dict[int, TableName]:
@@ -52,10 +54,12 @@ def known_tables(store: PipelineStore, source: SourceView) -> dict[int, TableNam
     return {table_id: names[table_id] for table_id in store.get_table_states() if table_id in names}
 
 
-def find_table(name: str, tables: Mapping[int, TableName], where: str = "this pipeline") -> int:
+def find_table(
+    name: str, tables: Mapping[int, TableName], where: str = "this pipeline", unasked: HeadraceError | None = None
+) -> int:
     """The OID of the table that an operator means: `schema.table`, quoted or not, or a table's name if one has it.
 
-    Raises TableNotFound, which names the nearest.
+    Raises TableNotFound, which names the nearest, or what to do about the source that could not be asked.
     """
     exact = [table_id for table_id, known in tables.items() if name in (str(known), known.quoted)]
     found = exact or [table_id for table_id, known in tables.items() if name == known.name]
@@ -64,6 +68,9 @@ def find_table(name: str, tables: Mapping[int, TableName], where: str = "this pi
     if found:
         several = ", ".join(sorted(str(tables[table_id]) for table_id in found))
         raise TableNotFound(f"several tables are called {name}: {several}", hint="give it as schema.table")
+    if unasked is not None:
+        detail = f"the source, which may know it, cannot be asked: {unasked}"
+        raise TableNotFound(f"no table {name} is known to {where}", detail=detail, hint=unasked.hint)
     raise TableNotFound(f"no table {name} in {where}", hint=_nearest(name, tables.values()))
 
 

@@ -101,7 +101,7 @@ def _check_pipeline(config: PipelineConfig, as_json: bool) -> None:
         _show(findings, as_json, f"{len(LOCAL_CHECKS)} checks of this machine")
         fail(error, ExitCode.CANNOT_CONNECT)
     with connection:
-        findings += run_checks(connection, Target(config.pg_connection, config.publication_name))
+        findings += run_checks(connection, Target(config.pg_connection, config.publication_name, config.source.install))
         findings += check_there(connection, config)
     count = len(LOCAL_CHECKS) + len(ALL_CHECKS) + len(PIPELINE_CHECKS)
     where = _place(config.pg_connection, config.publication_name)

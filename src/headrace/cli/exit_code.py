@@ -20,4 +20,5 @@ class ExitCode(IntEnum):
     PIPELINE_FAILED = 4
     """An error ended it."""
     CUT_OFF = 130
-    """A second signal stopped it at once: as after a crash, the next start goes on where the destination stands."""
+    """A signal stopped it at once. For a command that stops in order at the first signal it was the second: as after a
+    crash, the next start goes on where the destination stands."""

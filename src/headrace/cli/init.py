@@ -38,7 +38,7 @@ _Source = Annotated[
 _Publication = Annotated[str | None, typer.Option(show_default=False, help="The publication to replicate.")]
 _Destination = Annotated[
     str | None,
-    typer.Option(show_default="iceberg", help="iceberg, delta, duckdb, ducklake, stdout, memory or null."),
+    typer.Option(show_default="iceberg", help=f"One of {', '.join(DESTINATION_SETTINGS)}."),
 ]
 _Warehouse = Annotated[
     str | None,

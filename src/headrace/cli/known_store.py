@@ -1,4 +1,4 @@
-"""Opens the stores of a pipeline for those who only look or ask: one that is not there is not made."""
+"""Opens the stores of a pipeline for those who only look or ask: none is made, or brought up to date, for them."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def lane_names(config: PipelineConfig, destination: str | None) -> list[str]:
 
 
 def _opened(config: PipelineConfig, name: str) -> PipelineStore:
-    """As `build.build_store` does, which comes with all of Spark."""
+    """As `build.build_store` does, which comes with all of Spark; the pipeline that runs may be of an older version."""
     key = lane_id(config.id, name)
     if config.store.kind is StoreKind.SQLITE:
-        return SqliteStore(config.store_path, key)
+        return SqliteStore(config.store_path, key, migrate=False)
     database = config.store_pg_connection or config.pg_connection
-    return PostgresStore(lambda: connect(database, "store", pipeline=config.id), key)
+    return PostgresStore(lambda: connect(database, "store", pipeline=config.id), key, migrate=False)
 
 
 def _is_there(config: PipelineConfig) -> bool:

@@ -6,7 +6,7 @@ They make no directory and no file; what a start would make is looked at where i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from ..config.load import destination_settings
 from ..config.parquet import ParquetConfig
 from ..config.pipeline import PipelineConfig, PipelineMode, StoreKind
 from ..config.table_destination import TableDestinationConfig
-from ..errors import ConfigError, HeadraceError, SparkUnavailable
+from ..errors import ConfigError, HeadraceError, SparkUnavailable, StoreError
 from ..postgres.preflight import Finding, Severity
 from ..postgres.publications import published_tables
 from ..postgres.slots import slot_state
+from ..schema import ReplicatedTableSchema, TableName
 from ..spark.java import find_java
+from .known_store import known_stores
 
 __all__ = ["LOCAL_CHECKS", "PIPELINE_CHECKS", "check_here", "check_there"]
 
@@ -89,19 +91,24 @@ def _places(config: PipelineConfig) -> dict[str, Path]:
         places["store.path"] = config.store.path.parent
     if config.spool.uri is not None and _is_local(config.spool.uri):
         places["spool.uri"] = Path(config.spool.uri.removeprefix("file://"))
-    for at, settings in _table_destinations(config):
+    for name, settings in _table_destinations(config):
         for setting, place in settings.directories().items():
             if _is_local(place):
-                places[f"{at}.{setting}"] = Path(place.removeprefix("file://"))
+                places[f"{_section(name)}.{setting}"] = Path(place.removeprefix("file://"))
     return {setting: path.absolute() for setting, path in places.items()}
 
 
 def _table_destinations(config: PipelineConfig) -> Iterator[tuple[str, TableDestinationConfig | ParquetConfig]]:
-    """The settings of destinations with places, and where each stands in the configuration."""
+    """The settings of destinations with places, and the name of each."""
     for name, section in config.lanes.items():
         settings = destination_settings(section)
         if isinstance(settings, TableDestinationConfig | ParquetConfig):
-            yield f"destinations.{name}" if name else "destination", settings
+            yield name, settings
+
+
+def _section(destination: str) -> str:
+    """Where a destination's settings stand in the configuration."""
+    return f"destinations.{destination}" if destination else "destination"
 
 
 def _is_local(uri: str) -> bool:
@@ -129,18 +136,48 @@ def _slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterat
 def _named_tables(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterator[Finding]:
     """Tables that settings name and the publication does not have."""
     published = {str(schema.table.name) for schema in published_tables(connection, config.publication_name)}
-    named = {
-        "table_sync_copy.tables": (config.table_sync_copy.tables, Severity.ERROR),
-        "transforms.tables": (tuple(config.transforms.tables), Severity.ERROR),
-    }
-    for at, settings in _table_destinations(config):
-        if isinstance(settings, TableDestinationConfig):
-            named[f"{at}.tables"] = (tuple(settings.tables), Severity.WARNING)
-    for setting, (tables, severity) in named.items():
+    named = {"table_sync_copy.tables": config.table_sync_copy.tables, "transforms.tables": config.transforms.tables}
+    for setting, tables in named.items():
         for table in tables:
             if table not in published:
                 message = f"{setting} names {table}, which the publication does not have"
-                yield Finding("named tables", severity, message, "correct the name, or add it to the publication")
+                remedy = "correct the name, or add it to the publication"
+                yield Finding("named tables", Severity.ERROR, message, remedy)
+
+
+def _planned_tables(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterator[Finding]:
+    """What a start would refuse of the tables' names, modes and settings at destinations, by what refuses it there."""
+    from ..destinations.table_plans import check_columns, check_named, plan_tables  # noqa: PLC0415 - it comes with Arrow
+
+    published = published_tables(connection, config.publication_name)
+    names = [schema.table.name for schema in published]
+    formerly = _formerly(config, published)
+    for name, settings in _table_destinations(config):
+        if not isinstance(settings, TableDestinationConfig):
+            continue
+        try:
+            check_named(settings, names, formerly.get(name, {}))
+            plans = plan_tables(settings, names, formerly.get(name, {}))
+            for schema in published:
+                check_columns(schema, plans[schema.table.name].mode)
+        except ConfigError as error:
+            # Without a store that could be read, a name may be one that a table had before.
+            severity = Severity.ERROR if name in formerly else Severity.WARNING
+            message = f"{_section(name)}: {error}" if name else str(error)
+            yield Finding("destination tables", severity, message, error.hint)
+
+
+def _formerly(
+    config: PipelineConfig, published: Sequence[ReplicatedTableSchema]
+) -> dict[str, dict[TableName, list[str]]]:
+    """The names that tables had before, by destination; none where the store cannot be read."""
+    from ..destinations.table_plans import former_names  # noqa: PLC0415
+
+    try:
+        with known_stores(config) as stores:
+            return {name: former_names(store, published) if store else {} for name, store in stores.items()}
+    except StoreError:
+        return {}
 
 
 LOCAL_CHECKS: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (
@@ -152,6 +189,7 @@ LOCAL_CHECKS: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (
 PIPELINE_CHECKS: tuple[Callable[[psycopg.Connection[Any], PipelineConfig], Iterator[Finding]], ...] = (
     _slot,
     _named_tables,
+    _planned_tables,
 )
 
 

@@ -60,7 +60,7 @@ def resync(config: ConfigPath, tables: _Tables, wait: Wait = False, destination:
             known = {name: known_tables(store, source) for name, store in stores.items()}
             names = {table_id: name for tables_of in known.values() for table_id, name in tables_of.items()}
             # All are looked up before any is asked for.
-            ids = list(dict.fromkeys(find_table(name, names) for name in tables))
+            ids = list(dict.fromkeys(find_table(name, names, unasked=source.error) for name in tables))
             asked = [
                 (store, ask(store, RequestKind.RESYNC, [table_id for table_id in ids if table_id in known[name]]))
                 for name, store in stores.items()

@@ -61,7 +61,7 @@ def rollback(
             source = look_at_source(settings)
             known = [(store, known_tables(store, source)) for store in stores.values()]
             names = {table_id: name for _, tables in known for table_id, name in tables.items()}
-            table_id = find_table(table, names)
+            table_id = find_table(table, names, unasked=source.error)
             concerned = [store for store, tables in known if table_id in tables]
             if not to_init:
                 concerned = _failed(concerned, table_id, str(names[table_id]))

@@ -86,6 +86,8 @@ def run_in_foreground(
         stack.callback(end_children, _LEAVE_S, others)
         configure_logging(_log_config(config.log, live), pipeline=config.id)
         _look_at_source(config)
+        # As the source is, looked at before Spark is started: copies, which need no store, write here too.
+        config.directory.mkdir(parents=True, exist_ok=True)
         stores, pipeline = build()
         for store in stores.values():
             stack.callback(_closed, store)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +35,17 @@ def _warehouse(directory: Path) -> Path:
 
 
 def _python(code: str) -> str:
-    return f'{sys.executable} -c "{code}"'
+    return shlex.join([sys.executable, "-c", code])
+
+
+def _text(value: object) -> str:
+    """A string in Python, in the quotes that a shell leaves alone."""
+    return json.dumps(str(value))
+
+
+def _literal(value: object) -> str:
+    """A string in SQL."""
+    return "'" + str(value).replace("'", "''") + "'"
 
 
 def _iceberg(directory: Path) -> Lakehouse:
@@ -45,11 +57,12 @@ def _iceberg(directory: Path) -> Lakehouse:
 
 
 def _iceberg_query(directory: Path) -> str:
-    catalog = f"load_catalog('headrace', type='sql', uri='sqlite:///{_warehouse(directory) / 'catalog.db'}')"
+    uri = f"sqlite:///{_warehouse(directory) / 'catalog.db'}"
     return _python(
         "from pyiceberg.catalog import load_catalog; "
-        f"orders = {catalog}.load_table('shop.orders').scan().to_duckdb('orders'); "
-        f"orders.sql('{_SUMMARY.format('orders')}').show()"
+        f'catalog = load_catalog("headrace", type="sql", uri={_text(uri)}); '
+        'orders = catalog.load_table("shop.orders").scan().to_duckdb("orders"); '
+        f'orders.sql("{_SUMMARY.format("orders")}").show()'
     )
 
 
@@ -88,11 +101,15 @@ def _lake_catalog(directory: Path) -> Path:
 
 
 def _delta_table(directory: Path, table: str) -> str:
-    return f"delta_scan('{_warehouse(directory) / table.replace('.', '/')}')"
+    return f"delta_scan({_literal(_warehouse(directory) / table.replace('.', '/'))})"
+
+
+def _attach_lake(directory: Path) -> str:
+    return f"ATTACH {_literal(f'ducklake:sqlite:{_lake_catalog(directory)}')} AS lake"
 
 
 def _load(*extensions: str) -> str:
-    loads = "; ".join(f"load_extension(c, '{name}')" for name in extensions)
+    loads = "; ".join(f'load_extension(c, "{name}")' for name in extensions)
     package = "headrace.destinations.duckdb.extensions"
     return f"import duckdb; from {package} import load_extension; c = duckdb.connect(); {loads}; "
 
@@ -111,16 +128,18 @@ LAKEHOUSES: dict[str, DemoLakehouse] = {
         read_by="DuckDB's reader of Delta tables",
         where=lambda directory: f"The tables are in {_warehouse(directory)}, each in a directory.",
         query=lambda directory: _python(
-            _load("delta") + f'c.sql(\\"{_SUMMARY.format(_delta_table(directory, "shop.orders"))}\\").show()'
+            _load("delta") + f"c.sql({_text(_SUMMARY.format(_delta_table(directory, 'shop.orders')))}).show()"
         ),
     ),
     "duckdb": DemoLakehouse(
         settings=lambda directory: {"database": str(_file(directory))},
-        reader=_duckdb((), lambda directory: f"ATTACH '{_file(directory)}' AS lake (READ_ONLY)", _in_lake),
+        reader=_duckdb((), lambda directory: f"ATTACH {_literal(_file(directory))} AS lake (READ_ONLY)", _in_lake),
         read_by="a DuckDB of its own",
         where=lambda directory: f"The tables are in the DuckDB database {_file(directory)}.",
         query=lambda directory: _python(
-            f"import duckdb; duckdb.connect('{_file(directory)}').sql('{_SUMMARY.format('shop.orders')}').show()"
+            # The file's database is called shop, as the schema in it is.
+            f"import duckdb; c = duckdb.connect({_text(_file(directory))}); "
+            f'c.sql("{_SUMMARY.format("shop.shop.orders")}").show()'
         ),
     ),
     "ducklake": DemoLakehouse(
@@ -130,15 +149,15 @@ LAKEHOUSES: dict[str, DemoLakehouse] = {
         },
         reader=_duckdb(
             ("sqlite_scanner", "ducklake"),
-            lambda directory: f"ATTACH 'ducklake:sqlite:{_lake_catalog(directory)}' AS lake (READ_ONLY)",
+            lambda directory: f"{_attach_lake(directory)} (READ_ONLY)",
             _in_lake,
         ),
         read_by="a DuckDB of its own",
         where=lambda directory: f"The tables are in {_warehouse(directory)}, their catalog is lake.sqlite there.",
         query=lambda directory: _python(
             _load("sqlite_scanner", "ducklake")
-            + f"c.execute(\\\"ATTACH 'ducklake:sqlite:{_lake_catalog(directory)}' AS lake\\\"); "
-            + f"c.sql('{_SUMMARY.format('lake.shop.orders')}').show()"
+            + f"c.execute({_text(_attach_lake(directory))}); "
+            + f'c.sql("{_SUMMARY.format("lake.shop.orders")}").show()'
         ),
     ),
 }

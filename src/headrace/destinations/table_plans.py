@@ -12,11 +12,12 @@ from ..config.table_destination import DestinationTableConfig, TableDestinationC
 from ..config.table_mode import TableMode
 from ..errors import ConfigError
 from ..schema import ReplicatedTableSchema, TableName
+from ..stores.contract import StateStore
 from .change_log import change_log_schema
 from .names import destination_names
 from .soft_delete import DELETED_FIELDS
 
-__all__ = ["PlannedTable", "check_columns", "check_named", "plan_tables", "table_columns"]
+__all__ = ["PlannedTable", "check_columns", "check_named", "former_names", "plan_tables", "table_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,13 @@ class PlannedTable:
     mode: TableMode
     config: DestinationTableConfig | None
     """What it does differently; None: nothing."""
+
+
+def former_names(store: StateStore, tables: Iterable[ReplicatedTableSchema]) -> dict[TableName, list[str]]:
+    """The names under which tables were copied, by the names that they have now."""
+    known = store.get_all_destination_metadata()
+    copied = {table_id: [metadata.destination_table_id] for table_id, metadata in known.items()}
+    return {schema.table.name: copied.get(schema.table.id, []) for schema in tables}
 
 
 def plan_tables(

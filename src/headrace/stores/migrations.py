@@ -8,7 +8,7 @@ from importlib import resources
 
 from ..errors import StoreVersionError
 
-__all__ = ["Migration", "migrations_of", "pending"]
+__all__ = ["Migration", "migrations_of", "pending", "require_current"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +39,11 @@ def pending(migrations: Sequence[Migration], version: int, where: str) -> Sequen
         msg = f"the store in {where} has version {version}, this program knows up to {len(migrations)}"
         raise StoreVersionError(msg)
     return migrations[version:]
+
+
+def require_current(migrations: Sequence[Migration], version: int, where: str) -> None:
+    """Raise StoreVersionError unless the store is of this program's version: its pipeline may run an older one."""
+    if pending(migrations, version, where):
+        msg = f"the store in {where} has version {version}, this program's is {len(migrations)}"
+        hint = "run the version of headrace that wrote it; a start of the pipeline with this one brings it up to date"
+        raise StoreVersionError(msg, hint=hint)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -14,7 +15,11 @@ from psycopg.conninfo import make_conninfo
 
 import headrace
 from commanding import invoke, write_config
+from headrace.lsn import Lsn
 from headrace.postgres.connection import parse_conninfo
+from headrace.postgres.publications import published_tables
+from headrace.stores import SqliteStore
+from headrace.stores.records import DestinationTableMetadata
 from headrace.testing.postgres import PASSWORD
 
 Connection = psycopg.Connection[tuple[object, ...]]
@@ -133,6 +138,37 @@ def test_a_pipeline_is_checked_with_its_settings_and_this_machine(conninfo: str,
     assert result.exit_code == 1
     (found,) = [finding for finding in json.loads(result.stdout) if finding["severity"] == "error"]
     assert found["message"] == "transforms.tables names public.tt, which the publication does not have"
+
+
+def test_what_a_start_refuses_of_a_destinations_tables(connection: Connection, conninfo: str, tmp_path: Path) -> None:
+    connection.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    duckdb = {"kind": "duckdb", "database": str(tmp_path / "d.duckdb"), "tables": {"public.former": {"mode": "mirror"}}}
+
+    def found(**settings: object) -> list[tuple[str, str, str]]:
+        result = invoke("check", write_config(tmp_path / "pipeline.yaml", conninfo, **settings), "--json")
+        findings = [finding for finding in json.loads(result.stdout) if finding["check"] == "destination tables"]
+        assert result.exit_code == any(finding["severity"] == "error" for finding in findings)
+        return [(finding["severity"], finding["message"], finding["remedy"]) for finding in findings]
+
+    unknown = "destination.tables names public.former, which is not in the publication"
+    assert found(destination=duckdb) == [("error", unknown, "did you mean public.t?")]
+    several = {"destination": None, "destinations": {"duck": duckdb, "none": {"kind": "null"}}}
+    assert found(**several)[0][:2] == ("error", f"destinations.duck: {unknown}")
+    connection.execute("CREATE SCHEMA s; CREATE TABLE s.t (id int PRIMARY KEY); ALTER PUBLICATION pub ADD TABLE s.t")
+    ((severity, message, _),) = found(destination={**duckdb, "tables": {}, "namespace": "all"})
+    assert (severity, message) == ("error", "tables public.t and s.t have the same name at the destination: all.t")
+    # A name that the store knows as the table's former one is the table's.
+    place = tmp_path / "data" / "pipeline-1"
+    place.mkdir(parents=True)
+    with closing(SqliteStore(place / "store.db", 1)) as store:
+        (schema,) = [it for it in published_tables(connection, "pub") if it.table.name.schema == "public"]
+        store.store_destination_metadata(
+            schema.table.id, DestinationTableMetadata("public.former", Lsn(1), schema.mask)
+        )
+    assert found(destination=duckdb) == []
+    # Where the store cannot be read, nobody knows.
+    (place / "store.db").write_text("no store at all")
+    assert found(destination=duckdb)[0][0] == "warning"
 
 
 def test_a_keyless_table_is_named(connection: Connection, conninfo: str, tmp_path: Path) -> None:

@@ -91,7 +91,9 @@ def test_asked_of_a_pipeline_that_does_not_run(file: Path, connection: Connectio
 def test_the_source_need_not_be_there_for_a_table_that_was_copied(file: Path, known: PipelineStore) -> None:
     result = invoke("resync", file, "orders", HEADRACE__PG_CONNECTION__PORT="1")
     assert result.exit_code == 2  # in Init it has no name but at the source
-    assert "none is known yet" in result.stderr
+    assert "no table orders is known to this pipeline" in result.stderr
+    assert "the source, which may know it, cannot be asked: cannot connect to Postgres" in result.stderr
+    assert "what to do check that the server runs" in result.stderr
     from headrace.lsn import Lsn
     from headrace.testing.store_suite import example_schema
 

@@ -129,6 +129,32 @@ def test_copy_copies_everything_once_and_leaves_no_slot(
     ).fetchone() == (0,)
 
 
+@pytest.mark.spark
+def test_a_copy_that_is_not_whole_exits_1(
+    source: Connection, conninfo: str, tmp_path: Path, start: Callable[..., Started]
+) -> None:
+    # Given a table that the role may not read
+    role = f"copier_{source.info.dbname}"
+    source.execute("CREATE TABLE secret (id int PRIMARY KEY); ALTER PUBLICATION pub ADD TABLE secret")
+    source.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'; GRANT SELECT ON t TO {role}")
+    try:
+        path = str(settings(conninfo, tmp_path, "null"))
+        failed = start("copy", path, "--no-live", HEADRACE__PG_CONNECTION__USERNAME=role)
+        assert failed.ended() == 1, "".join(failed.err)
+        assert failed.logged("1 of 2 tables copied: 2 rows")
+        assert failed.logged("error", "public.secret", "permission denied")
+        assert failed.err[-1].startswith("what to do ")
+        # Given a signal, while Spark still starts
+        stopped = start("copy", path, "--no-live")
+        stopped.until(lambda: "java" in {child.name() for child in stopped.children()})
+        stopped.process.terminate()
+        assert stopped.ended() == 1, "".join(stopped.err)
+        assert stopped.logged("stopped", "SIGTERM")
+        assert stopped.err[-1].startswith("0 of ")
+    finally:
+        source.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
 @pytest.mark.usefixtures("source")
 @pytest.mark.parametrize(
     ("settings_of", "code", "said", "remedy"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from headrace.config.load import load_pipeline_config
 from headrace.destinations import NullDestination
 from headrace.errors import DestinationRejected
 from headrace.pipeline.build import build_store
+from headrace.stores.migrations import migrations_of
 from headrace.table_state import State
 from headrace.testing.faulty_destination import FaultyDestination
 from headrace.testing.postgres import PASSWORD
@@ -138,6 +141,39 @@ def test_a_store_that_is_none_exits_3_and_the_rest_is_shown(file: Path) -> None:
     assert "error the store cannot be read" in result.stdout
     assert "public.orders      not known" in result.stdout
     assert "not made yet" not in result.stdout
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_store_of_an_older_version_is_left_as_it_is(
+    file: Path, connection: Connection, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    # Given the store of a pipeline that an older program may be running
+    environment = {"HEADRACE__PG_CONNECTION__PASSWORD": PASSWORD, "HEADRACE__STORE__KIND": kind}
+    config = load_pipeline_config(file, environment)
+    config.store_path.parent.mkdir(parents=True)
+    with monkeypatch.context() as past:
+        past.setattr(f"headrace.stores.{kind}.database.migrations_of", lambda package: migrations_of(package)[:1])
+        build_store(config).close()
+
+    def version() -> int:
+        if kind == "sqlite":
+            with closing(sqlite3.connect(config.store_path)) as store:
+                return int(store.execute("PRAGMA user_version").fetchone()[0])
+        row = connection.execute("SELECT max(version) FROM headrace.migration").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    # When this program looks at it, or asks something of it
+    for command in (("status", file), ("resync", file, "orders")):
+        result = invoke(*command, HEADRACE__STORE__KIND=kind)
+        # Then it says why it does not, and leaves it to the pipeline's start
+        assert result.exit_code == 3
+        said = result.stdout + result.stderr
+        assert "has version 1, this program's is 3" in said
+        assert "run the version of headrace that wrote it" in said
+        assert version() == 1
+    build_store(config).close()
+    assert invoke("status", file, HEADRACE__STORE__KIND=kind).exit_code == 0
 
 
 def test_a_typo_in_the_file_is_wrong_usage(file: Path) -> None:

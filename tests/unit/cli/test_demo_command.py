@@ -52,7 +52,7 @@ def test_equal_tables_end_well_with_a_query_to_try(monkeypatch: pytest.MonkeyPat
     assert code == 0
     assert "The lakehouse equals the source: 80,000 rows" in output
     assert "/place/warehouse" in output
-    assert "load_table('shop.orders')" in output
+    assert 'load_table("shop.orders")' in output
 
 
 def test_a_difference_is_shown_with_its_first_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import StoreVersionError
-from headrace.stores.migrations import migrations_of, pending
+from headrace.stores.migrations import migrations_of, pending, require_current
 
 
 def package(tmp_path: Path, name: str, *files: str) -> str:
@@ -36,6 +36,9 @@ def test_files_in_order_and_what_is_pending(tmp_path: Path, monkeypatch: pytest.
     assert [len(pending(found, version, "here")) for version in (0, 1, 2)] == [2, 1, 0]
     with pytest.raises(StoreVersionError, match=r"here has version 3.* up to 2"):
         pending(found, 3, "here")
+    require_current(found, 2, "here")
+    with pytest.raises(StoreVersionError, match=r"here has version 1, this program's is 2"):
+        require_current(found, 1, "here")
 
 
 def test_a_gap_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

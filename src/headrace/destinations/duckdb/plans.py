@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from ...schema import OWN_SCHEMA, ReplicatedTableSchema, TableName
 from ..contract import DestinationContext
 from ..names import destination_names
-from ..table_plans import PlannedTable, check_columns, check_named, plan_tables
+from ..table_plans import PlannedTable, check_columns, check_named, former_names, plan_tables
 
 __all__ = ["TablePlans", "check_table"]
 
@@ -22,11 +22,7 @@ class TablePlans:
     def __init__(self, settings: TableDestinationConfig, context: DestinationContext) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        former = {
-            table_id: [metadata.destination_table_id]
-            for table_id, metadata in context.store.get_all_destination_metadata().items()
-        }
-        self._formerly = {schema.table.name: former.get(schema.table.id, []) for schema in context.tables}
+        self._formerly = former_names(context.store, context.tables)
         check_named(settings, self._formerly.keys(), self._formerly)
         plans = plan_tables(settings, self._formerly.keys(), self._formerly)
         for schema in context.tables:

@@ -15,7 +15,7 @@ from ...errors import DestinationConflict, DestinationError, DestinationRejected
 from ...schema import ReplicatedTableSchema, TableName
 from ..contract import DestinationContext
 from ..names import destination_names
-from ..table_plans import check_columns, check_named
+from ..table_plans import check_columns, check_named, former_names
 from .contract import LakeCatalog, LakeTable, Wrapping
 from .evolution.column_record import COLUMNS
 from .java_errors import TableGone
@@ -54,8 +54,7 @@ class HeldTables:
     def __init__(self, settings: TableDestinationConfig, context: DestinationContext, make_plans: MakePlans) -> None:
         self._settings, self._context, self._make_plans = settings, context, make_plans
         self._lock = threading.Lock()
-        former = _former_names(context)
-        self._formerly = {schema.table.name: former.get(schema.table.id, []) for schema in context.tables}
+        self._formerly = former_names(context.store, context.tables)
         check_named(settings, self._formerly.keys(), self._formerly)
         plans = make_plans(self._formerly.keys(), self._formerly)
         for schema in context.tables:
@@ -241,9 +240,3 @@ class HeldTables:
 
 def _held(schema: ReplicatedTableSchema, plans: dict[TableName, TablePlan]) -> Held:
     return Held(schema.table.name, plans[schema.table.name])
-
-
-def _former_names(context: DestinationContext) -> dict[int, list[str]]:
-    """The names under which the tables were copied."""
-    known = context.store.get_all_destination_metadata()
-    return {table_id: [metadata.destination_table_id] for table_id, metadata in known.items()}

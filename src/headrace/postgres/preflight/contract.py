@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import psycopg
 
 from ...config.connection import PgConnectionConfig
+from ...config.source import SourceInstall
 
 __all__ = ["Check", "Finding", "Severity", "SourceCheck", "Target", "named"]
 
@@ -38,6 +39,8 @@ class Target:
 
     config: PgConnectionConfig
     publication: str
+    install: SourceInstall = SourceInstall.AUTO
+    """Whether a start puts into the source what tells of DDL."""
 
 
 class Check(Protocol):

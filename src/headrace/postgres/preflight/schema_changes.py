@@ -6,26 +6,34 @@ from typing import Any
 
 import psycopg
 
+from ...config.source import SourceInstall
 from ..source import VERSION, installed_version
 from .contract import Finding, Severity, Target, named
 
-__all__ = ["schema_changes"]
+__all__ = ["NOT_KNOWN", "schema_changes"]
 
+NOT_KNOWN = (
+    "labels of an enum that are renamed, or a composite type that is altered, while columns keep the type",
+    "values that ALTER COLUMN … TYPE … USING, or SET EXPRESSION of a generated column that is published, changed while "
+    "the column kept its type",
+    "a primary key that is dropped and made again within seconds, of a table whose replica identity is not the key",
+)
+"""What nothing shows where no event trigger tells it; the documents have the same list."""
 _UNSEEN = (
-    "schema changes are seen only when the next row of the table is changed; new defaults, NOT NULL, renamed or added "
-    "enum values, and rows that a change rewrote without an event are not seen: resync the table after such a change"
+    "schema changes are seen when the next row of the table is changed, and a default or NOT NULL with the next change "
+    f"of its columns; not known are {'; '.join(NOT_KNOWN)}: resync the table after such a change"
 )
 _BY_ADMIN = "headrace source install, or for a superuser to run: headrace source sql | psql"
 _WHO = "SELECT rolsuper AND NOT pg_catalog.pg_is_in_recovery() FROM pg_catalog.pg_roles WHERE rolname = current_user"
 
 
 @named("schema changes")
-def schema_changes(connection: psycopg.Connection[Any], _: Target) -> list[Finding]:
+def schema_changes(connection: psycopg.Connection[Any], target: Target) -> list[Finding]:
     """Whether the event triggers are there. Whether they could be is not tried: a check changes nothing."""
     version = installed_version(connection)
     if version is not None and version >= VERSION:
         return []
-    may = connection.execute(_WHO).fetchone() == (True,)
+    may = target.install is not SourceInstall.NEVER and connection.execute(_WHO).fetchone() == (True,)
     if version is not None:
         message = f"version {version} of what tells of schema changes is installed, {VERSION} is this program's"
         remedy = "start the pipeline, which brings it up to date" if may else _BY_ADMIN

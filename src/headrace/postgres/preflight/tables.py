@@ -48,7 +48,8 @@ def keyless_tables(connection: psycopg.Connection[Any], target: Target) -> list[
         Finding(
             "primary key",
             Severity.WARNING,
-            f"{schema.table.name} has no primary key: destinations that merge by key can only append its changes",
+            f"{schema.table.name} has no primary key: unless an index is its replica identity, destinations find its "
+            "rows by all of their columns, which takes longer",
             f"ALTER TABLE {schema.table.name.quoted} ADD PRIMARY KEY (…)",
         )
         for schema in published_tables(connection, target.publication)

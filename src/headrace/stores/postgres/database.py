@@ -19,7 +19,7 @@ from ...errors import HeadraceError, StoreError, StoreIoError
 from ...lsn import Lsn
 from ...schema import OWN_SCHEMA as SCHEMA
 from ...sqlstate import error_for_sqlstate
-from ..migrations import migrations_of, pending
+from ..migrations import migrations_of, pending, require_current
 from ..sql import Execute, Row
 
 __all__ = ["Connect", "PostgresDatabase"]
@@ -39,15 +39,15 @@ _LAYOUT = f"SELECT coalesce(max(version), 0) FROM {SCHEMA}.migration"
 
 
 class PostgresDatabase:
-    """Implements `sql.Database` on the schema `headrace`."""
+    """Implements `sql.Database` on the schema `headrace`; unless it may `migrate`, one that is there and up to date."""
 
-    def __init__(self, connect: Connect | str) -> None:
+    def __init__(self, connect: Connect | str, *, migrate: bool) -> None:
         self._connect = _connect_to(connect) if isinstance(connect, str) else connect
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._closed = False
         try:
-            self._run(_migrate)
+            self._run(_migrate if migrate else _require_current)
         except BaseException:
             self.close()
             raise
@@ -145,6 +145,10 @@ def _migrate(connection: Connection) -> None:
     migrations = migrations_of("headrace.stores.postgres")
     if pending(migrations, _version(connection), _where(connection)):
         _in_transaction(connection, _apply_pending)
+
+
+def _require_current(connection: Connection) -> None:
+    require_current(migrations_of("headrace.stores.postgres"), _version(connection), _where(connection))
 
 
 def _apply_pending(connection: Connection) -> None:

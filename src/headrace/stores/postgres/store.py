@@ -11,10 +11,10 @@ __all__ = ["PostgresStore"]
 class PostgresStore(SqlStore):
     """Implements `PipelineStore` in the schema `headrace` of a Postgres database, which several pipelines may share."""
 
-    def __init__(self, connect: Connect | str, pipeline_id: int) -> None:
-        """Connect, and create or migrate the schema if need be.
+    def __init__(self, connect: Connect | str, pipeline_id: int, *, migrate: bool = True) -> None:
+        """Connect, and create or migrate the schema if need be; not `migrate`: only one that is there and up to date.
 
         `connect` opens a connection whenever one is needed, or is a connection string. Raises StoreIoError when the
         database cannot be reached or refuses, StoreVersionError when a later version of headrace wrote it.
         """
-        super().__init__(PostgresDatabase(connect), pipeline_id)
+        super().__init__(PostgresDatabase(connect, migrate=migrate), pipeline_id)

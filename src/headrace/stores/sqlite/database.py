@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from ...errors import RetryPolicy, StoreCorrupt, StoreError, StoreIoError
 from ...lsn import Lsn
-from ..migrations import Migration, migrations_of, pending
+from ..migrations import Migration, migrations_of, pending, require_current
 from ..sql import Execute, Row
 
 __all__ = ["APPLICATION_ID", "SqliteDatabase"]
@@ -34,9 +34,9 @@ _WAL_PAUSE_SECONDS = 0.01
 
 
 class SqliteDatabase:
-    """Implements `sql.Database` on a file, which is created if there is none."""
+    """Implements `sql.Database` on a file; unless it may `migrate`, one that is there and up to date."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, migrate: bool) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -45,7 +45,7 @@ class SqliteDatabase:
             connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             with self._translated():
-                self._prepare(connection)
+                self._prepare(connection, migrate=migrate)
         except BaseException:
             connection.close()
             raise
@@ -82,12 +82,15 @@ class SqliteDatabase:
             raise StoreError(msg, hint="open a new one")
         return self._connection
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
+    def _prepare(self, connection: sqlite3.Connection, *, migrate: bool) -> None:
         # The check comes first: a file that is not ours must not be changed, and switching to WAL changes it.
         self._check_owner(connection)
-        _switch_to_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         migrations = migrations_of("headrace.stores.sqlite")
+        if not migrate:
+            require_current(migrations, _version(connection), str(self._path))
+            return
+        _switch_to_wal(connection)
         if pending(migrations, _version(connection), str(self._path)):
             self._migrate(connection, migrations)
 
