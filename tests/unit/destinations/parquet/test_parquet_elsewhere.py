@@ -77,7 +77,7 @@ def change(destination: ParquetDestination, lsn: int, *happened: Any) -> None:
 
 def rows(location: str) -> list[tuple[int, str]]:
     found = MemoryDestination()
-    Replay(open_log(location), found, CONTEXT).run()
+    Replay(open_log(location), found, CONTEXT, MemoryStore()).run()
     return sorted((row["id"], row["name"]) for row in found.rows(ORDERS.table.name).to_pylist())
 
 
