@@ -94,9 +94,9 @@ def run(lakehouse: Lakehouse, sizes: Sizes) -> dict[str, Any]:
         keys = key_ranges(conninfo)
         if sizes.warm_tables:
             warm_up(lakehouse, server, sizes.warm_tables)
-        for n in range(-sizes.warm_ups, sizes.rounds):
+        for n in range(-sizes.copy_warm_ups, sizes.copy_rounds):
             psql = copy_with_psql(server, conninfo)
-            namespace = f"copy_{n + sizes.warm_ups}"
+            namespace = f"copy_{n + sizes.copy_warm_ups}"
             own = copy_with_pipeline(lakehouse, conninfo, namespace)
             jdbc = copy_with_jdbc(lakehouse, conninfo, namespace, keys, own.ranges)
             name = f"round {n + 1}" if n >= 0 else "warming up"

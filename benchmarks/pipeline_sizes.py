@@ -15,6 +15,9 @@ class Sizes:
     """Java compiles what it runs often, with most of a core, for the first few rounds."""
     warm_tables: int = 40
     """Small tables copied by both sides beforehand: what runs once per table is compiled only after many tables."""
+    copy_rounds: int = 5
+    copy_warm_ups: int = 5
+    """More than of others: a copy is so few calls of Java that Java still compiles them after many."""
     copy_scale: float = 1.0
     """2.1 million rows times this."""
     backlog: int = 2_000_000
@@ -41,6 +44,8 @@ QUICK = Sizes(
     rounds=1,
     warm_ups=0,
     warm_tables=0,
+    copy_rounds=1,
+    copy_warm_ups=0,
     copy_scale=0.01,
     backlog=21_000,
     merge_rows=10_000,

@@ -27,10 +27,7 @@ _VOID = {
     "sslnegotiation": ("postgres",),
 }
 
-# transaction_timeout is new in 17, so it is set where it exists.
-_NO_TIMEOUT = (
-    "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'"
-)
+_HAS_TRANSACTION_TIMEOUT = 17
 
 
 async def open_session(config: PgConnectionConfig, *, pipeline: str | int | None = None) -> Any:
@@ -57,7 +54,8 @@ async def open_session(config: PgConnectionConfig, *, pipeline: str | int | None
         )
         try:
             _keep_alive(connection, config.keepalive)
-            await connection.execute(_NO_TIMEOUT)
+            if connection.get_server_version().major >= _HAS_TRANSACTION_TIMEOUT:
+                await connection.execute("SET transaction_timeout = 0")
         except BaseException:
             connection.terminate()
             raise
