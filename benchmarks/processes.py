@@ -42,7 +42,7 @@ class _Seen:
 class CpuMeter:
     """Samples, because processes end and take their times with them; also the peak resident memory of each role."""
 
-    def __init__(self, *, interval_s: float = 0.25) -> None:
+    def __init__(self, *, interval_s: float = 0.5) -> None:
         self._interval_s = interval_s
         self._seen: dict[tuple[int, float], _Seen] = {}
         self.peak_rss: dict[str, int] = {}
@@ -81,15 +81,17 @@ class CpuMeter:
         for process in [me, *me.children(recursive=True)]:
             try:
                 with process.oneshot():
-                    times, role, parent = process.cpu_times(), _role(process), process.ppid()
                     key = (process.pid, process.create_time())
-                    memory = process.memory_info().rss
+                    times, memory = process.cpu_times(), process.memory_info().rss
+                    now = (times.user + times.system, times.children_user + times.children_system)
+                    if key not in self._seen:
+                        begun = now if first else (0.0, 0.0)
+                        self._seen[key] = _Seen(_role(process), process.ppid(), begun, now)
             except psutil.Error:
                 continue
-            now = (times.user + times.system, times.children_user + times.children_system)
-            seen = self._seen.setdefault(key, _Seen(role, parent, now if first else (0.0, 0.0), now))
+            seen = self._seen[key]
             seen.last, seen.alive = now, True
-            rss[role] = max(rss.get(role, 0), memory)
+            rss[seen.role] = max(rss.get(seen.role, 0), memory)
         for role, size in rss.items():
             self.peak_rss[role] = max(self.peak_rss.get(role, 0), size)
 
