@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -78,3 +79,8 @@ class DeltaConfig(TableDestinationConfig):
 
     def directories(self) -> Mapping[str, str]:
         return {"warehouse": self.warehouse}
+
+    def place(self) -> tuple[str, str]:
+        """The warehouse: its tables tell which table of a pipeline they are, not of which destination."""
+        is_uri = "://" in self.warehouse
+        return "warehouse", self.warehouse.rstrip("/") if is_uri else str(Path(self.warehouse).resolve())

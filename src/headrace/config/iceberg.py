@@ -200,6 +200,13 @@ class IcebergConfig(TableDestinationConfig):
             return Path(re.sub(r"^(sqlite:///|file://)", "", self.catalog.uri)).resolve()
         return None if self.local_warehouse is None else self.local_warehouse / "catalog.db"
 
+    def place(self) -> tuple[str, str]:
+        """The catalog: its tables tell which table of a pipeline they are, not of which destination."""
+        catalog = self.catalog
+        where = self.catalog_file or catalog.uri or ""
+        # A REST server has many catalogs, told apart by the warehouse.
+        return "catalog", f"{catalog.type.value} {where} {self.warehouse if catalog.type is CatalogType.REST else ''}"
+
     def directories(self) -> Mapping[str, str]:
         places = {"warehouse": str(self.local_warehouse or self.warehouse)}
         if self.catalog_file is not None and self.catalog.uri is not None:

@@ -120,8 +120,8 @@ def _place(
 ) -> tuple[str, ...] | None:
     # Settings that are wrong are told by themselves.
     with contextlib.suppress(ValidationError):
-        place = model.model_validate({name: value for name, value in section.items() if name != "kind"}).place()
-        return None if place is None else (kind, *place)
+        settings = model.model_validate({name: value for name, value in section.items() if name != "kind"})
+        return kind, *settings.place()
     return None
 
 

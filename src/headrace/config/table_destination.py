@@ -46,11 +46,11 @@ class TableDestinationConfig(Section):
         """The places it writes to, by the setting that names each: `check` looks at those on this machine."""
         return {}
 
-    def place(self) -> tuple[str, str] | None:
+    def place(self) -> tuple[str, str]:
         """Where it keeps what it knows of a pipeline, which only one destination of the pipeline can: the setting that
-        names it, and the same text however that is written. None: each table knows its own.
+        names it, and the same text however that is written.
         """
-        return None
+        raise NotImplementedError
 
     namespace: str = Field(
         default="{schema}",

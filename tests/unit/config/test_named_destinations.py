@@ -119,6 +119,13 @@ def test_two_cannot_share_their_tables(tmp_path: Path) -> None:
             "kind: ducklake, data_path: /tmp/l, catalog: {uri: /tmp/x/lake.sqlite}, table_name: 'x_{table}'",
             "catalog",
         ),
+        ("kind: iceberg, warehouse: /tmp/x", "kind: iceberg, warehouse: /tmp/y/../x, namespace: log", "catalog"),
+        (
+            "kind: iceberg, warehouse: 's3://one/x', catalog: {type: glue}",
+            "kind: iceberg, warehouse: 's3://other/x', catalog: {type: glue}, mode: changelog",
+            "catalog",
+        ),
+        ("kind: delta, warehouse: /tmp/x", "kind: delta, warehouse: /tmp/x/, mode: changelog", "warehouse"),
         ("kind: parquet, location: /tmp/x", "kind: parquet, location: /tmp/x/, compression: gzip", "location"),
         ("kind: parquet, location: 's3://lake/x'", "kind: parquet, location: 's3://lake/x/'", "location"),
     ],

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ...config.table_mode import TableMode
-from ...errors import DestinationRejected
+from ...errors import TableSchemaChanged
 from ...events import Relation, Truncate
 from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema
@@ -72,8 +72,7 @@ class BatchSteps:
             altered = alteration(self.plan, there, relation.new, relation.commit_lsn)
         except CannotAlter as error:
             msg = f"table {self.layout.name} cannot be altered as table {relation.new.table.name} of the source was"
-            hint = f"copy it again: headrace resync PIPELINE.YAML {relation.new.table.name}"
-            raise DestinationRejected(msg, detail=str(error), hint=hint) from None
+            raise TableSchemaChanged(msg, detail=str(error)) from None
         self.layout = altered_layout(self.layout, altered)
         self.variants |= set(variant_columns(altered.schema_json))
         self._definition, self._version = there.after(altered), relation.commit_lsn
