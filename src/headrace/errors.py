@@ -27,6 +27,7 @@
     |     |- SlotAlreadyExists
     |     |- SlotInUse                  (timed) another process reads it
     |     |- SlotInvalidated            WAL it needs is gone
+    |     |- SlotUndecodable            the server itself fails at a transaction, each time
     |     |- SlotDropTimeout
     |- SpoolError
     |  |- SpoolGap                      changes are missing between the spool and the slot
@@ -61,58 +62,17 @@ from enum import Enum
 from typing import Any, ClassVar
 
 __all__ = [
-    "ConfigError",
-    "DestinationConflict",
-    "DestinationConnectionFailed",
-    "DestinationError",
-    "DestinationRejected",
-    "DestinationTimeout",
-    "HeadraceError",
-    "IllegalTransition",
-    "KeyRangesOvertaken",
-    "PipelineError",
-    "PipelineStateError",
-    "ProtocolError",
-    "PublicationNotFound",
-    "RetryPolicy",
-    "RollbackImpossible",
-    "SchemaChangeRefused",
-    "SlotAlreadyExists",
-    "SlotDropTimeout",
-    "SlotError",
-    "SlotInUse",
-    "SlotInvalidated",
-    "SlotNotFound",
-    "SourceAuthenticationFailed",
-    "SourceCanceled",
-    "SourceConflict",
-    "SourceConnectionFailed",
-    "SourceDataError",
-    "SourceError",
-    "SourceInRecovery",
-    "SourceIoError",
-    "SourceLimitExceeded",
-    "SourceLockTimeout",
-    "SourcePermissionDenied",
-    "SourceQueryFailed",
-    "SourceSchemaError",
-    "SourceShutdown",
-    "SourceSnapshotTooOld",
-    "SourceUnsupported",
-    "SparkError",
-    "SparkUnavailable",
-    "SpoolCorrupt",
-    "SpoolError",
-    "SpoolGap",
-    "SpoolIoError",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreIoError",
-    "StoreVersionError",
-    "TableNotFound",
-    "TableSchemaChanged",
-    "UnrepresentableValue",
-]
+    "ConfigError", "DestinationConflict", "DestinationConnectionFailed", "DestinationError", "DestinationRejected",
+    "DestinationTimeout", "HeadraceError", "IllegalTransition", "KeyRangesOvertaken", "PipelineError",
+    "PipelineStateError", "ProtocolError", "PublicationNotFound", "RetryPolicy", "RollbackImpossible",
+    "SchemaChangeRefused", "SlotAlreadyExists", "SlotDropTimeout", "SlotError", "SlotInUse", "SlotInvalidated",
+    "SlotNotFound", "SlotUndecodable", "SourceAuthenticationFailed", "SourceCanceled", "SourceConflict",
+    "SourceConnectionFailed", "SourceDataError", "SourceError", "SourceInRecovery", "SourceIoError",
+    "SourceLimitExceeded", "SourceLockTimeout", "SourcePermissionDenied", "SourceQueryFailed", "SourceSchemaError",
+    "SourceShutdown", "SourceSnapshotTooOld", "SourceUnsupported", "SparkError", "SparkUnavailable", "SpoolCorrupt",
+    "SpoolError", "SpoolGap", "SpoolIoError", "StoreCorrupt", "StoreError", "StoreIoError", "StoreVersionError",
+    "TableNotFound", "TableSchemaChanged", "UnrepresentableValue",
+]  # fmt: skip
 
 
 class RetryPolicy(str, Enum):
@@ -289,6 +249,12 @@ class SlotInUse(SlotError):
 
 class SlotInvalidated(SlotError):
     hint = "WAL the slot needs was removed: drop the slot and copy all tables again; raise max_slot_wal_keep_size"
+
+
+class SlotUndecodable(SlotError):
+    hint = (
+        "the slot never passes this: set invalidated_slot_behavior to recreate, a new slot and all tables copied again"
+    )
 
 
 class SlotDropTimeout(SlotError):

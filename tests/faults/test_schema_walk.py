@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import random
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,8 @@ from walk_reading import destination_settings, durable_reading, memory_reading, 
 
 KILLS = 10
 QUICK_STEPS = 60
+# Transactions that the server itself can never decode come about by chance: see `undecodable`.
+RECREATE = {"invalidated_slot_behavior": "recreate"}
 BY_KEY = {"initial_copy": {"key_ranges_over_bytes": 0, "rows_per_range": 8}, "max_copy_connections_per_table": 1}
 # Around a schema change, and where what is stored of it is read again.
 SOME_POINTS = ("alter.after_applying", "alter.before_applied", "apply.after_write", "copy.after_write")
@@ -91,7 +94,7 @@ def test_the_destination_follows_a_walk(
     chance = random.Random(seed)
     with walk_for(kind, conninfo, seed, told) as walk:
         settings = {"source": {"install": "always" if told else "never"}, **destination_settings(kind, tmp_path)}
-        config = pipeline_config(conninfo, tmp_path, **settings)
+        config = pipeline_config(conninfo, tmp_path, **RECREATE, **settings)
         destination, read = opened(kind, config, tmp_path)
         with piped(config, MemoryStore(), destination, spark) as running:
             running.until_ready()
@@ -181,7 +184,7 @@ def test_a_walk_with_a_crash_at_each_point(
 ) -> None:
     seed = walk_seed(quick=points is SOME_POINTS)
     install = {"install": "always" if told else "never"}
-    config = pipeline_config(conninfo, tmp_path, source=install, table_error_retry_delay_ms=50, **settings)
+    config = pipeline_config(conninfo, tmp_path, source=install, table_error_retry_delay_ms=50, **RECREATE, **settings)
     with Walk(conninfo, seed, told=told) as walk:
         crashes = Crashes(walk, config, spark, random.Random(seed))
         for point in points:
@@ -196,10 +199,17 @@ def killed_config(conninfo: str, root: Path, kind: str, told: bool) -> PipelineC
         root,
         source={"install": "always" if told else "never"},
         spark={"master": "local[2]", "driver_memory": "1g", "short_lived": True},
+        **RECREATE,
         **destination_settings(kind, root),
     )
     config.directory.mkdir(parents=True, exist_ok=True)
     return config
+
+
+def slots_lost(log: Path) -> list[str]:
+    """Where a new slot was made for any other reason than the server's failing, or that the publication was dropped."""
+    made = [line for line in log.read_text().splitlines() if "from a new slot" in line]
+    return [line for line in made if not re.search("fails to decode|publication .* does not exist", line)]
 
 
 class Kills:
@@ -259,6 +269,7 @@ def test_a_walk_with_kills(conninfo: str, tmp_path: Path, kind: str, told: bool)
             if chance.random() < 0.3:
                 kills.settle(read)
         kills.settle(read)
+    assert not slots_lost(tmp_path / "child.log")
     # Python, receiver and JVM were among the killed.
     assert max(sizes) >= 3
     print(dict(walk.done), dict(walk.refused))

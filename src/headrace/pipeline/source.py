@@ -15,6 +15,7 @@ from ..errors import (
     SlotError,
     SlotInvalidated,
     SlotNotFound,
+    SlotUndecodable,
     SourceError,
     SourceSchemaError,
 )
@@ -32,7 +33,7 @@ __all__ = ["LOST_SLOT", "Source", "await_publication", "recreate_slot"]
 
 _POLL_S = 1.0
 
-LOST_SLOT = (SlotInvalidated, SlotNotFound)
+LOST_SLOT = (SlotInvalidated, SlotNotFound, SlotUndecodable)
 """What a slot that will never deliver again is reported as."""
 
 _REMEDY = (

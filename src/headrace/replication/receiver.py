@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import structlog
 
 from ..config.receiver import ReceiverConfig
-from ..errors import HeadraceError, RetryPolicy, SourceError, SpoolGap, SpoolIoError
+from ..errors import HeadraceError, RetryPolicy, SlotUndecodable, SourceError, SpoolGap, SpoolIoError
 from ..lsn import INVALID_LSN, Lsn
 from ..postgres.connection import connect
 from ..postgres.slots import SlotState, require_usable
@@ -42,9 +42,11 @@ SLOT_CHECK_INTERVAL_S = 5.0
 TELL_INTERVAL_S = 0.05
 """Seconds between two reports to whoever watches: prompt for a person and a batch, nothing for the receiver."""
 
-_INTERNAL_ERROR = "XX000"
-"""Of a server that decodes a running transaction: Postgres loses its way in some that alter tables in savepoints and
-roll them back ("could not map filenode"). The same transaction, decoded at its commit, is right."""
+DECODING_TRIES = 5
+"""How often the server may fail at one place before the slot is given up. Postgres loses its way in some transactions
+that alter tables in savepoints and roll them back: while they run ("could not map filenode"), and then they are decoded
+right at their commit; or for good ("unexpected duplicate"), when a table's row of the catalog takes the place of one
+that was rolled back. What else is internal to the server may pass."""
 
 _log = structlog.get_logger("headrace.receiver")
 
@@ -128,6 +130,7 @@ class Receiver:
     def _stream_until_stopped(self) -> None:
         delay = FIRST_RECONNECT_DELAY_S
         config = self._config
+        failed_at, failures = INVALID_LSN, 0
         while not self._stopping.is_set():
             self._tell("connecting")
             try:
@@ -137,11 +140,15 @@ class Receiver:
                     delay = FIRST_RECONNECT_DELAY_S
                     self._connections += 1
                     self._stream(wire)
+            except SlotUndecodable as error:
+                failures = failures + 1 if self._received == failed_at else 1
+                if failures == DECODING_TRIES:
+                    raise
+                failed_at = self._received
+                _log.warning("reading transactions whole, until the next connection", error=str(error))
+                config = self._config.model_copy(update={"streaming": False})
+                self._wait(error, min(delay * 2**failures, self._config.reconnect_max_delay_ms / 1000))
             except (SourceError, SpoolIoError) as error:
-                if config.streaming and isinstance(error, SourceError) and error.sqlstate == _INTERNAL_ERROR:
-                    _log.warning("reading transactions whole, until the next connection", error=str(error))
-                    config = self._config.model_copy(update={"streaming": False})
-                    continue
                 config = self._config
                 self._give_up_or_wait(error, delay)
                 delay = min(delay * 2, self._config.reconnect_max_delay_ms / 1000)
@@ -171,6 +178,9 @@ class Receiver:
     def _give_up_or_wait(self, error: HeadraceError, delay: float) -> None:
         if error.retry is not RetryPolicy.TIMED:
             raise error
+        self._wait(error, delay)
+
+    def _wait(self, error: HeadraceError, delay: float) -> None:
         self._tell("retrying", error)
         # Spread out, so that many receivers do not knock at a restarted server at once.
         pause = delay * random.uniform(0.5, 1.0)  # noqa: S311

@@ -11,7 +11,15 @@ import psycopg
 from psycopg import pq
 
 from ..config.receiver import StreamConfig
-from ..errors import PublicationNotFound, SlotInUse, SlotInvalidated, SlotNotFound, SourceConnectionFailed, SourceError
+from ..errors import (
+    PublicationNotFound,
+    SlotInUse,
+    SlotInvalidated,
+    SlotNotFound,
+    SlotUndecodable,
+    SourceConnectionFailed,
+    SourceError,
+)
 from ..lsn import Lsn
 from ..pgoutput.stream import standby_status_update
 from ..pgoutput.timestamps import POSTGRES_EPOCH_MICROS
@@ -164,6 +172,7 @@ class Wire:
         for sqlstate, words, kind, message in (
             ("55006", "", SlotInUse, f"{slot} is read by another process"),
             ("55000", "no longer|cannot read from|invalidated", SlotInvalidated, f"{slot} can deliver no more changes"),
+            ("XX000", "", SlotUndecodable, f"the server fails to decode what {slot} delivers next"),
             ("42704", "publication", PublicationNotFound, f"publication {publication} does not exist"),
             ("42704", "slot", SlotNotFound, f"{slot} does not exist"),
         ):

@@ -14,16 +14,17 @@ import pytest
 from headrace.config.pipeline import PipelineConfig
 from headrace.destinations.contract import Destination
 from headrace.destinations.memory import MemoryDestination
-from headrace.errors import DestinationRejected, SlotInvalidated, SlotNotFound
+from headrace.errors import DestinationRejected, SlotInvalidated, SlotNotFound, SlotUndecodable
 from headrace.pipeline import Pipeline, PipelineState
 from headrace.pipeline.failpoint import set_hook
-from headrace.postgres.slots import drop_slot, slot_state
+from headrace.postgres.slots import create_slot, drop_slot, slot_state
 from headrace.stores import MemoryStore
 from headrace.table_state import State
 from headrace.testing import PostgresServer
 from headrace.testing.durable_destination import DurableDestination
 from headrace.testing.faulty_destination import FaultyDestination
 from pipelining import piped, pipeline_config, wait_equal
+from undecodable import until_undecodable
 
 Connection = psycopg.Connection[Any]
 
@@ -89,6 +90,30 @@ def test_a_slot_that_is_missing_at_the_start(conninfo: str, connection: Connecti
         insert(connection)
         wait_equal(running, connection, destination, A, B)
     assert copies_of(store) == [2, 2]
+
+
+def test_a_transaction_that_the_server_can_never_decode(spark: Any, tmp_path: Path) -> None:
+    store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
+    with (
+        PostgresServer() as server,
+        server.database() as conninfo,
+        psycopg.connect(conninfo, autocommit=True) as connection,
+    ):
+        create_tables(connection)
+        config = pipeline_config(conninfo, tmp_path)
+        # One that is there already is taken.
+        create_slot(connection, config.slot_name)
+        until_undecodable(conninfo, config.slot_name, "pub")
+        before = slot_state(connection, config.slot_name)
+        error = ended(config, store, destination, spark)
+        assert isinstance(error, SlotUndecodable)
+        assert config.slot_name in str(error)
+        assert slot_state(connection, config.slot_name) == before
+        recreate = pipeline_config(conninfo, tmp_path, invalidated_slot_behavior="recreate")
+        with piped(recreate, store, destination, spark) as running:
+            running.until_ready()
+            insert(connection)
+            wait_equal(running, connection, destination, *running.states())
 
 
 def test_a_slot_that_is_dropped_while_it_is_read(

@@ -20,15 +20,18 @@ from headrace.errors import (
     SlotInUse,
     SlotInvalidated,
     SlotNotFound,
+    SlotUndecodable,
     SpoolGap,
     SpoolIoError,
 )
 from headrace.lsn import Lsn
 from headrace.replication import watch
+from headrace.replication.receiver import DECODING_TRIES
 from headrace.spool.contract import Entry
 from headrace.spool.place import LocalPlace
 from headrace.testing import PostgresServer, TcpProxy
 from receiving import Source
+from undecodable import until_undecodable
 
 pytestmark = pytest.mark.matrix
 
@@ -399,6 +402,25 @@ def test_a_slot_whose_wal_is_gone(tmp_path: Path) -> None:
             _invalidate(connection)
             error = running.ended()
     assert isinstance(error, SlotInvalidated)
+
+
+def test_a_transaction_that_the_server_can_never_decode(tmp_path: Path) -> None:
+    with (
+        PostgresServer() as server,
+        server.database() as conninfo,
+        psycopg.connect(conninfo, autocommit=True) as connection,
+    ):
+        source = Source(conninfo, connection, tmp_path)
+        said = until_undecodable(conninfo, source.slot, "p")
+        confirmed = source.confirmed()
+        with source.receiving() as running:
+            error = running.ended()
+            assert isinstance(error, SlotUndecodable)
+            assert running.status.reconnects == DECODING_TRIES - 1
+        assert said in str(error.detail)
+        assert source.slot in str(error)
+        assert "invalidated_slot_behavior" in str(error.hint)
+        assert source.confirmed() == confirmed
 
 
 def test_a_server_that_crashes_and_one_that_is_restarted(tmp_path: Path) -> None:
