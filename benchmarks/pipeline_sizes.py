@@ -15,7 +15,7 @@ class Sizes:
     """Java compiles what it runs often, with most of a core, for the first few rounds."""
     warm_tables: int = 40
     """Small tables copied by both sides beforehand: what runs once per table is compiled only after many tables."""
-    copy_rounds: int = 5
+    copy_rounds: int = 9
     copy_warm_ups: int = 5
     """More than of others: a copy is so few calls of Java that Java still compiles them after many."""
     copy_scale: float = 1.0
