@@ -23,6 +23,7 @@ __all__ = [
     "change_reason",
     "copied_for",
     "copy_reason",
+    "has_types_of_users",
     "rows_rewritten",
     "schema_change",
 ]
@@ -272,7 +273,19 @@ def _hidden_in_types(new: ReplicatedTableSchema, change: SchemaChange, tag: str)
 
 def _is_opaque(type: PgType) -> bool:
     """Whether values are printed by types that `PgType` does not have: of attributes, of a range's bounds."""
+    return _is_of_users(type, "cmr")
+
+
+def has_types_of_users(schema: ReplicatedTableSchema) -> bool:
+    """Whether ALTER TYPE can make its values print differently, without a lock that its writers would have to wait for.
+
+    What such a writer has written before is sent as it was printed then, also when it commits later.
+    """
+    return any(_is_of_users(column.type, "cemr") for column in schema.columns)
+
+
+def _is_of_users(type: PgType, kinds: str) -> bool:
     inner = type.element or type.base
     if inner is not None:
-        return _is_opaque(inner)
-    return type.oid >= _FIRST_OID_OF_USERS and type.kind in ("c", "m", "r")
+        return _is_of_users(inner, kinds)
+    return type.oid >= _FIRST_OID_OF_USERS and type.kind in kinds

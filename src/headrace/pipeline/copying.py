@@ -32,6 +32,7 @@ from ..postgres.locks import table_writers
 from ..postgres.publications import published_tables
 from ..postgres.snapshots import ExportedSnapshot, export_snapshot
 from ..schema import ReplicatedTableSchema
+from ..schema_change import has_types_of_users
 from ..spark.copy_reader import CopyReader, HeldCopyReader, row_schema
 from ..spark.rows import LocalRows, TaskRows, read_here
 from ..stores.records import CopyBounds, CopyRecord, CopyStart, DestinationTableMetadata
@@ -149,7 +150,8 @@ class TableCopy:
         return recent or INVALID_LSN
 
     def _copy(self, table: Table) -> None:
-        if table.wait_for_writers:
+        again = self._engine.tables.was_copied(table)
+        if table.wait_for_writers or (again and has_types_of_users(table.schema)):
             self._outlast_writers(table)
         table.described_at = time.monotonic()
         with ExitStack() as stack:

@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.destinations.contract import Durability
 from headrace.destinations.memory import MemoryDestination
@@ -392,3 +393,39 @@ def test_with_the_trigger(told: Walked, name: str) -> None:
 @pytest.mark.parametrize("name", _names("relations"))
 def test_without_the_trigger(untold: Walked, name: str) -> None:
     _until_same(untold, name)
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        ("ENUM ('a', 'b')", "a", "ALTER TYPE altered RENAME VALUE 'a' TO 'z'"),
+        ("(x int, y int)", "(1,2)", "ALTER TYPE altered DROP ATTRIBUTE y"),
+    ],
+    ids=["label", "attribute"],
+)
+def test_a_copy_for_an_altered_type_waits_for_those_who_wrote_before(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path, altered: tuple[str, str, str]
+) -> None:
+    """ALTER TYPE does not wait for them, and their rows are sent as they were printed before."""
+    kind, value, statement = altered
+    connection.execute(f"CREATE TYPE altered AS {kind}")
+    connection.execute("CREATE TABLE t (id int PRIMARY KEY, e altered)")
+    connection.execute("INSERT INTO t VALUES (1, %s)", (value,))
+    connection.execute("CREATE PUBLICATION pub FOR TABLE t")
+    config = pipeline_config(conninfo, tmp_path, source={"install": "always"})
+    destination = CountingDestination()
+    with (
+        piped(config, MemoryStore(), destination, spark) as running,
+        psycopg.connect(conninfo) as writer,
+        capture_logs() as logs,
+    ):
+        running.until_ready()
+        writer.execute("INSERT INTO t VALUES (2, %s)", (value,))
+        connection.execute(statement)
+        waiting = "waiting for transactions that write to the table"
+        running.until(lambda: waiting in [line["event"] for line in logs] or destination.copies["t"] > 1)
+        writer.commit()
+        connection.execute("INSERT INTO t VALUES (3, NULL)")
+        walk = Walked("trigger", connection, destination, running)
+        running.until(lambda: walk.same("public.t"))
+    assert destination.copies["t"] == 2
