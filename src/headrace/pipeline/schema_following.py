@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import SchemaChangeRefused, TableSchemaChanged
 from ..events import Relation
+from ..pgoutput import messages as m
 from ..pgoutput.columnar import Emitted
 from ..pgoutput.schema_marks import RelationMark
 from ..postgres.ddl_messages import parse_ddl
@@ -87,7 +88,10 @@ class SchemaFollower:
         if describes(mark.relation, schema):
             return None
         now = self._look_up(schema.table.id)
-        resolved = resolve_relation(schema, mark.relation, now, _evidence(schema.table, now))
+        named = _named_as_known(mark.relation, schema, now)
+        if describes(named, schema):
+            return None
+        resolved = resolve_relation(schema, named, now, _evidence(schema.table, now))
         if resolved.schema == schema and resolved.copy_reason is None:
             return None
         # Another storage than the one known is a reason for a copy, which finds out what it is then.
@@ -140,6 +144,18 @@ class SchemaFollower:
             raise SchemaChangeRefused(f"{msg}, and a copy of it would lose the columns that the destination has kept")
         error = ColumnListChanged if change.shown or change.hidden else TableSchemaChanged
         raise error(msg, detail=problem or "the destination cannot alter its table so")
+
+
+def _named_as_known(relation: m.Relation, schema: ReplicatedTableSchema, now: TableSchema | None) -> m.Relation:
+    """The relation, under the name that is known where the catalog has that one too.
+
+    ALTER SCHEMA waits for no writer: one that wrote before and commits later brings the former name. Postgres 14 and 15
+    go on with it.
+    """
+    name = schema.table.name
+    return (
+        replace(relation, namespace=name.schema, name=name.name) if now is not None and now.name == name else relation
+    )
 
 
 def _evidence(before: TableSchema, now: TableSchema | None) -> CatalogEvidence:

@@ -429,3 +429,24 @@ def test_a_copy_for_an_altered_type_waits_for_those_who_wrote_before(
         walk = Walked("trigger", connection, destination, running)
         running.until(lambda: walk.same("public.t"))
     assert destination.copies["t"] == 2
+
+
+def test_a_schema_that_is_renamed_while_somebody_writes_to_its_tables(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+) -> None:
+    """ALTER SCHEMA does not wait for them, and their rows come under the former name, behind the command."""
+    connection.execute("CREATE SCHEMA former")
+    connection.execute("CREATE TABLE former.t (id int PRIMARY KEY)")
+    connection.execute("CREATE PUBLICATION pub FOR TABLE former.t")
+    config = pipeline_config(conninfo, tmp_path, source={"install": "always"})
+    destination = CountingDestination()
+    with piped(config, MemoryStore(), destination, spark) as running, psycopg.connect(conninfo) as writer:
+        running.until_ready()
+        writer.execute("INSERT INTO former.t VALUES (1)")
+        connection.execute("ALTER SCHEMA former RENAME TO present")
+        running.until(lambda: set(running.states()) == {"present.t"})
+        writer.commit()
+        walk = Walked("trigger", connection, destination, running)
+        running.until(lambda: walk.same("present.t"))
+        assert set(running.states()) == {"present.t"}
+    assert destination.copies["t"] == 1

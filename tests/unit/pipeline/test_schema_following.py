@@ -29,9 +29,9 @@ ID = Column("id", 1, INT4, nullable=False, key_position=1)
 A, B, C = Column("a", 2, INT4), Column("b", 3, TEXT), Column("c", 4, INT4)
 
 
-def table(*columns: Column, **more: object) -> TableSchema:
+def table(*columns: Column, name: str = "t", **more: object) -> TableSchema:
     known: dict[str, object] = {"identity_attnums": (1,), "natts": columns[-1].attnum, "storage": 5}
-    return TableSchema(16_999, TableName("public", "t"), columns, **known | more)  # type: ignore[arg-type]
+    return TableSchema(16_999, TableName("public", name), columns, **known | more)  # type: ignore[arg-type]
 
 
 def sent(schema: TableSchema) -> ReplicatedTableSchema:
@@ -100,6 +100,20 @@ def test_a_key_that_is_not_known_stops_a_table_that_keeps_its_columns() -> None:
     seen = replace(seen, relation=replace(seen.relation, columns=flagged))
     with pytest.raises(SchemaChangeRefused, match="another primary key"):
         followed(policies("lenient"), seen, table(*keyed, **full), before=Version(before, Target.same(before)))
+
+
+def test_a_former_name_that_comes_behind_the_one_in_force_is_not_gone_back_to() -> None:
+    seen = mark(ID, A, B, namespace="former")
+    assert followed(policies("evolve"), seen, table(ID, A, B)) is None
+    # What else it tells counts all the same.
+    more = followed(policies("evolve"), mark(ID, A, B, C, namespace="former"), table(ID, A, B, C))
+    assert more is not None
+    assert more.version.schema.table.name == TableName("public", "t")
+    assert [column.name for column in more.version.schema.columns] == ["id", "a", "b", "c"]
+    # A name that is not in the catalog as known is followed.
+    renamed = followed(policies("evolve"), mark(ID, A, B, name="u"), table(ID, A, B, name="u"))
+    assert renamed is not None
+    assert renamed.version.schema.table.name == TableName("public", "u")
 
 
 RETYPED = mark(ID, A, replace(B, type=INT4)), table(ID, A, replace(B, type=INT4))
