@@ -14,7 +14,7 @@ from ..contract import DestinationContext
 from ..rows import Rows
 from .batches import changes_schema, transform_changes, transform_rows
 from .contract import RowEvent, Transform
-from .events import transform_event
+from .events import transform_events
 from .rejected import rejected_changes, rejected_rows
 from .sql import check_installed
 from .table_transform import Chosen, TableTransform, chosen, table_transform
@@ -71,7 +71,7 @@ class _SettingsTransform:
         return rows.mapped(function, after, partial(rejected_changes, self._table))
 
     def events(self, events: Sequence[RowEvent]) -> Sequence[RowEvent | None]:
-        return [transform_event(self._table, event) for event in events]
+        return transform_events(self._table, events)
 
     def follows(self, old: Transform | None) -> bool:
         """What older rows show of a masked column is in the target's schema."""

@@ -16,7 +16,7 @@ from headrace.destinations.batch import Changes, EventBatch
 from headrace.destinations.contract import Destination, DestinationContext
 from headrace.destinations.memory import MemoryDestination
 from headrace.destinations.row_keys import row_keys
-from headrace.destinations.transforms import sql, transformed
+from headrace.destinations.transforms import events, sql, transformed
 from headrace.destinations.transforms.table_transform import chosen, table_transform
 from headrace.errors import ConfigError, DestinationRejected
 from headrace.events import UNCHANGED, Delete, Insert, Update
@@ -256,6 +256,38 @@ def test_old_rows_decide_where_they_are_sent() -> None:
     assert rows(inner, WHOLE) == []
     names = [type(e).__name__ for e in inner.events() if isinstance(e, Insert | Update | Delete)]
     assert names == ["Update", "Insert", "Delete", "Delete"]
+
+
+def test_events_are_decided_together_and_as_batches_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(batch: pa.RecordBatch, *rest: Any) -> list[pa.Array]:
+        asked.append(batch.num_rows)
+        return sql.evaluate(batch, *rest)
+
+    monkeypatch.setattr(events, "evaluate", counted)
+    settings = {"filter": "age >= 18", "columns": {"mask": {"name": {"kind": "hash"}, "id": {"kind": "hash"}}}}
+    outer, inner = started(settings, WHOLE)
+
+    def whole(key: int, age: int) -> dict[str, Any]:
+        return {"id": key, "name": f"n{key}", "age": age}
+
+    happenings: list[Any] = []
+    for key in range(0, 300, 3):
+        happenings += [
+            Inserted(WHOLE, whole(key, key % 36)),
+            Updated(WHOLE, whole(key + 1, key % 24), old=whole(key, 35 - key % 36)),
+            Deleted(WHOLE, whole(key + 2, key % 30)),
+        ]
+    write(outer, *happenings)
+    told = [event for event in inner.events() if isinstance(event, Insert | Update | Delete)]
+    assert asked == [400]
+    assert 0 < len(told) < 300
+    wanted = [(change["op"], change["row"], change["old"]) for change in inner.changes()]
+    assert [
+        (type(e).__name__[0], None if isinstance(e, Delete) else e.row, None if isinstance(e, Insert) else e.old)
+        for e in told
+    ] == wanted
 
 
 def test_what_cannot_be_decided_is_an_error() -> None:
