@@ -81,7 +81,7 @@ WIDER: Mapping[str, Sequence[str]] = {
 _LOOK = """
 SELECT n.nspname, c.relname, c.relkind::text, c.relispartition, c.relreplident::text, p.conname, (
     SELECT i.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
-    WHERE x.indrelid = c.oid AND x.indisreplident), pt.tablename IS NOT NULL, {row_filter}, {listed}, coalesce((
+    WHERE x.indrelid = c.oid AND x.indisreplident), pt.tablename IS NOT NULL, {row_filter}, coalesce((
     SELECT json_agg(json_build_object(
         'name', attname, 'type', format_type(atttypid, atttypmod), 'required', attnotnull,
         'default', atthasdef OR attidentity <> '',
@@ -97,9 +97,6 @@ LEFT JOIN pg_publication_tables pt ON pt.pubname = 'pub' AND pt.schemaname = n.n
 WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^(pg_|information_schema$|headrace$)'
 ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"
 """
-
-_LISTED = """EXISTS (SELECT 1 FROM pg_publication_rel r JOIN pg_publication o ON o.oid = r.prpubid
-    WHERE o.pubname = 'pub' AND r.prrelid = c.oid AND r.prattrs IS NOT NULL)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +132,6 @@ class WalkTable:
     identity_index: str | None
     published: bool
     row_filter: str | None
-    listed: bool
-    """Whether the publication has a list of its columns, be it of all of them."""
     columns: tuple[WalkColumn, ...]
 
     @property
@@ -169,7 +164,6 @@ def look(connection: Connection) -> list[WalkTable]:
     sent = f"attname = ANY (pt.attnames) AND (attgenerated = '' OR {connection.info.server_version} >= 180000)"
     query = _LOOK.format(
         row_filter="pt.rowfilter" if listing else "NULL",
-        listed=_LISTED if listing else "false",
         sent=f"coalesce({sent}, false)" if listing else "attgenerated = ''",
     )
     rows = connection.execute(query).fetchall()

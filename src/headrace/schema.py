@@ -179,6 +179,8 @@ class ReplicatedTableSchema:
     """Leaf partitions, of a table that is published through its root, each with its file number in the lower 32 bits:
     a TRUNCATE of a leaf, which is not sent then, gives it another file. The upper ones are others once it, or what it
     is a partition of, has been attached anew."""
+    listed: bool = False
+    """The publication has a column list for it, which may name all there are: a column that is added is not sent."""
 
     @property
     def columns(self) -> tuple[Column, ...]:

@@ -169,10 +169,11 @@ def _carried(schema: ReplicatedTableSchema, new: TableSchema) -> ReplicationMask
     """What is published of the new columns, until a Relation message shows it.
 
     Without a column list all of them; with one, those that are listed already. Generated columns only if others are.
+    A store of before has no word of a list that names all there are.
     """
     old = schema.table
     before = {column.attnum for column in old.columns}
-    listed = any(not column.generated and column not in schema.mask for column in old.columns)
+    listed = schema.listed or any(not column.generated and column not in schema.mask for column in old.columns)
     generated = any(column.generated and column in schema.mask for column in old.columns)
     fresh = {
         column.attnum

@@ -28,7 +28,7 @@ _SCHEMAS = """ARRAY(
     JOIN pg_catalog.pg_namespace n ON n.oid = pn.pnnspid WHERE pn.pnpubid = p.oid ORDER BY 1)"""
 
 _TABLES = """
-SELECT c.oid::int8, {attnames}, {rowfilter},
+SELECT c.oid::int8, {attnames}, {listed}, {rowfilter},
     ARRAY(
         SELECT p.oid::int8 UNION ALL SELECT p.xmin::text::int8
         UNION ALL SELECT pr.oid::int8 FROM pg_catalog.pg_publication_rel pr
@@ -81,6 +81,10 @@ _ATTNAMES = """ARRAY(
         WHEN r.prattrs IS NULL THEN a.attgenerated = '' {or_generated} ELSE a.attnum = ANY(r.prattrs) END
     ORDER BY a.attnum)"""
 
+_LISTED = """EXISTS (
+    SELECT 1 FROM pg_catalog.pg_publication_rel pr
+    WHERE pr.prpubid = p.oid AND pr.prrelid = c.oid AND pr.prattrs IS NOT NULL)"""
+
 _SCHEMA_ENTRIES = """UNION ALL SELECT pn.oid::int8 FROM pg_catalog.pg_publication_namespace pn
             WHERE pn.pnpubid = p.oid AND pn.pnnspid = c.relnamespace"""
 
@@ -132,6 +136,8 @@ class PublishedTable:
     id: int
     attnames: tuple[str, ...] | None
     """The columns sent; None before Postgres 15, which sends all."""
+    listed: bool
+    """They are named one by one."""
     row_filter: str | None
     entries: tuple[int, ...]
     leaf_files: tuple[tuple[int, int], ...]
@@ -156,11 +162,11 @@ def publication_outline(
         read_publication(connection, name)
     return tuple(
         PublishedTable(
-            oid, None if attnames is None else tuple(attnames), row_filter, tuple(entries),
+            oid, None if attnames is None else tuple(attnames), listed, row_filter, tuple(entries),
             tuple((leaf, number) for leaf, number in leaf_files or ()), tuple(attnums), tuple(key or ()),
             TableName(namespace, table),
         )
-        for oid, attnames, row_filter, entries, leaf_files, attnums, key, namespace, table in rows
+        for oid, attnames, listed, row_filter, entries, leaf_files, attnums, key, namespace, table in rows
     )  # fmt: skip
 
 
@@ -172,6 +178,7 @@ def _query(version: ServerVersion, *, one: bool) -> str:
         published = _ONE.format(in_schema=_IN_SCHEMA if version.tables_in_schema else "")
     return _TABLES.format(
         attnames=attnames if version.column_lists else "NULL::text[]",
+        listed=_LISTED if version.column_lists else "false",
         rowfilter=row_filter if version.row_filters else "NULL::text",
         schema_entries=_SCHEMA_ENTRIES if version.tables_in_schema else "",
         published=published,
@@ -189,7 +196,7 @@ def published_tables(
     return tuple(
         ReplicatedTableSchema(
             schemas[table.id], _mask(schemas[table.id], table.attnames, version), table.row_filter, table.entries,
-            table.leaf_files,
+            table.leaf_files, table.listed,
         )
         for table in outline
         if table.id in schemas

@@ -133,6 +133,7 @@ def _schema(schema: ReplicatedTableSchema) -> dict[str, Any]:
         "row_filter": schema.row_filter,
         **_given("entries", list(schema.entries)),
         **_given("leaf_files", [list(leaf) for leaf in schema.leaf_files]),
+        **_given("listed", schema.listed or None),
         **_given("comment", table.comment),
         **_given("leaves", list(table.leaves)),
         **_given("natts", table.natts or None),
@@ -157,7 +158,8 @@ def _to_schema(value: dict[str, Any]) -> ReplicatedTableSchema:
     )
     mask = ReplicationMask(frozenset(value["published_attnums"]))
     leaf_files = tuple((oid, number) for oid, number in value.get("leaf_files", ()))
-    return ReplicatedTableSchema(table, mask, value["row_filter"], tuple(value.get("entries", ())), leaf_files)
+    entries, listed = tuple(value.get("entries", ())), value.get("listed", False)
+    return ReplicatedTableSchema(table, mask, value["row_filter"], entries, leaf_files, listed)
 
 
 def _bounds(bounds: CopyBounds | None) -> dict[str, Any] | None:

@@ -62,6 +62,27 @@ def test_a_row_filter_that_changes(selective: Changing) -> None:
         selective.until_same("public.picked", f"(SELECT * FROM picked WHERE {condition}) AS t")
 
 
+def test_a_list_of_all_columns_does_not_grow(
+    servers: Callable[[int], PostgresServer], spark: Any, tmp_path: Path
+) -> None:
+    """No change of the table has to come to show that: the publication names its columns."""
+    with (
+        servers(SELECTIVE).database() as conninfo,
+        changing(
+            conninfo, tmp_path, spark, "TABLE cut (id, v, n), busy", ("cut", "busy"), source={"install": "always"}
+        ) as pipeline,
+    ):
+        pipeline.execute("ALTER TABLE cut ADD more int DEFAULT 7", "ALTER TABLE busy ADD more int DEFAULT 7")
+        pipeline.running.until_applied(pipeline.connection)
+        assert pipeline.same("public.cut", "(SELECT id, v, n FROM cut) AS t")
+        assert pipeline.same("public.busy")
+        pipeline.execute("ALTER TABLE cut RENAME n TO m")
+        write(pipeline.connection, "cut", "busy")
+        pipeline.until_same("public.cut", "(SELECT id, v, m FROM cut) AS t")
+        pipeline.until_same("public.busy")
+        assert [pipeline.copies(table) for table in ("cut", "busy")] == [1, 1]
+
+
 def test_new_tables_of_a_published_schema(servers: Callable[[int], PostgresServer], spark: Any, tmp_path: Path) -> None:
     with (
         servers(SELECTIVE).database() as conninfo,

@@ -53,6 +53,11 @@ def test_what_tells_of_a_rewrite_is_kept_and_makes_no_other_schema() -> None:
     assert (table.natts, table.storage) == (4, 16_999)
 
 
+def test_a_column_list_is_remembered() -> None:
+    assert decode_schema(encode_schema(replace(SCHEMA, listed=True))).listed
+    assert not decode_schema(STORED).listed
+
+
 def test_a_later_format_is_refused() -> None:
     with pytest.raises(StoreVersionError, match="format 2"):
         decode_schema(json.dumps({**json.loads(STORED), "format": 2}))
