@@ -84,7 +84,10 @@ class TableStateLifecycleStore(Protocol):
     """Operations across everything kept for a table. Each may be repeated."""
 
     def prepare_for_copy(self, table_id: int) -> None:
-        """Forget schemas, metadata, progress and copy of a table whose destination was dropped; keep its state."""
+        """Forget schemas, progress and copy of a table whose destination was dropped; keep its state and metadata.
+
+        The metadata has the name under which the table was first known. Nobody else has, should the copy never begin.
+        """
 
     def reset_for_resync(self) -> int:
         """All tables to Init and apply's progress gone, everything else kept; returns how many tables moved."""

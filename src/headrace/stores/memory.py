@@ -169,7 +169,7 @@ class MemoryStore:
         with self._lock:
             table = self._table(table_id)
             table.schemas.clear()
-            table.metadata = table.copy = None
+            table.copy = None
             table.copied.clear()
             self._progress.pop(Worker(table_id), None)
 

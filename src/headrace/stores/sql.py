@@ -249,7 +249,7 @@ class SqlStore:
         return self._database.write(self._pipeline, withdraw)
 
     def prepare_for_copy(self, table_id: int) -> None:
-        self._forget(table_id, "table_schema", "destination_table", "progress", *_COPY)
+        self._forget(table_id, "table_schema", "progress", *_COPY)
 
     def reset_for_resync(self) -> int:
         def reset(execute: Execute) -> int:

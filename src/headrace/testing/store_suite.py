@@ -281,7 +281,7 @@ class StoreSuite(OpenedStores):
 
     # Lifecycle
 
-    def test_prepare_for_copy_keeps_the_state_alone(self, store: PipelineStore) -> None:
+    def test_prepare_for_copy_keeps_the_state_and_the_name(self, store: PipelineStore) -> None:
         for table_id in (A, B):
             fill(store, table_id)
         store.update_progress(APPLY, Lsn(500))
@@ -289,7 +289,7 @@ class StoreSuite(OpenedStores):
             store.prepare_for_copy(A)
         assert history(store, A) == list(TO_READY)
         assert [version.table_id for version in store.get_table_schemas()] == [B]
-        assert store.get_all_destination_metadata().keys() == {B}
+        assert store.get_all_destination_metadata().keys() == {A, B}
         assert store.get_all_progress() == {APPLY: 500, Worker(B): 100}
 
     def test_reset_for_resync_moves_tables_and_forgets_the_progress_of_apply(self, store: PipelineStore) -> None:
