@@ -145,7 +145,8 @@ class Receiver:
                 if failures == DECODING_TRIES:
                     raise
                 failed_at = self._received
-                _log.warning("reading transactions whole, until the next connection", error=str(error))
+                if failures == 1:
+                    _log.warning("reading transactions whole for now", error=str(error))
                 config = self._config.model_copy(update={"streaming": False})
                 self._wait(error, min(delay * 2**failures, self._config.reconnect_max_delay_ms / 1000))
             except (SourceError, SpoolIoError) as error:
