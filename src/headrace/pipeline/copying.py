@@ -150,9 +150,7 @@ class TableCopy:
         return recent or INVALID_LSN
 
     def _copy(self, table: Table) -> None:
-        # ALTER TYPE may have been why, and what its writers have written comes behind the copy as printed before.
-        stale_prints = has_types_of_users(table.schema) and self._engine.tables.was_copied(table)
-        if table.wait_for_writers or stale_prints:
+        if table.wait_for_writers or has_types_of_users(table.schema):
             self._outlast_writers(table)
         table.described_at = time.monotonic()
         with ExitStack() as stack:
@@ -171,9 +169,11 @@ class TableCopy:
         """Until all transactions have ended that write to the table now."""
         config, leaves = self._engine.config, table.schema.table.leaves
         with connect(config.pg_connection, "copy", pipeline=config.id) as connection:
-            writers = table_writers(connection, [table.id, *leaves])
+            writers, told = table_writers(connection, [table.id, *leaves]), 0
             while writers:
-                _log.info("waiting for transactions that write to the table", table=table.name, count=len(writers))
+                if len(writers) != told:
+                    told = len(writers)
+                    _log.info("waiting for transactions that write to the table", table=table.name, count=told)
                 if self._engine.stopping.wait(_WRITERS_POLL_S):
                     raise Stopped
                 writers &= table_writers(connection, [table.id, *leaves])

@@ -26,7 +26,8 @@ from headrace.errors import TableNotFound
 from headrace.schema import ReplicatedTableSchema, quote_identifier
 from headrace.stores import MemoryStore
 from headrace.testing.postgres import PostgresServer
-from pipelining import PATIENCE_S, Piped, destination_rows, piped, pipeline_config, source_rows
+from pipelining import PATIENCE_S, Piped, destination_rows, piped, pipeline_config, source_rows, wait_equal
+from reaching import once_at
 
 Connection = psycopg.Connection[Any]
 
@@ -393,6 +394,30 @@ def test_with_the_trigger(told: Walked, name: str) -> None:
 @pytest.mark.parametrize("name", _names("relations"))
 def test_without_the_trigger(untold: Walked, name: str) -> None:
     _until_same(untold, name)
+
+
+def test_a_first_copy_waits_for_those_who_wrote_before_a_type_was_altered(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+) -> None:
+    """Between the slot and the copy of the last of many tables much can happen."""
+    connection.execute("CREATE TYPE altered AS ENUM ('a', 'b')")
+    connection.execute("CREATE TABLE t (id int PRIMARY KEY, e altered)")
+    connection.execute("INSERT INTO t VALUES (1, 'a')")
+    connection.execute("CREATE PUBLICATION pub FOR TABLE t")
+    config = pipeline_config(conninfo, tmp_path, source={"install": "never"})
+    destination, waiting = CountingDestination(), "waiting for transactions that write to the table"
+    with psycopg.connect(conninfo) as writer, capture_logs() as logs:
+
+        def alter() -> None:
+            writer.execute("INSERT INTO t VALUES (2, 'a')")
+            connection.execute("ALTER TYPE altered RENAME VALUE 'a' TO 'z'")
+
+        with once_at("copy.before_drop", alter), piped(config, MemoryStore(), destination, spark) as running:
+            running.until(lambda: waiting in [line["event"] for line in logs] or destination.copies["t"] > 0)
+            writer.commit()
+            running.until_ready()
+            wait_equal(running, connection, destination, "public.t")
+    assert destination.copies["t"] == 1
 
 
 @pytest.mark.parametrize(
