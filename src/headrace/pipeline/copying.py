@@ -172,11 +172,14 @@ class TableCopy:
             writers, told = table_writers(connection, [table.id, *leaves]), 0
             while writers:
                 if len(writers) != told:
-                    told = len(writers)
-                    _log.info("waiting for transactions that write to the table", table=table.name, count=told)
+                    told, pids = len(writers), [pid for pid in writers.values() if pid is not None]
+                    _log.info(
+                        "waiting for transactions that write to the table", table=table.name, count=told, pids=pids
+                    )
                 if self._engine.stopping.wait(_WRITERS_POLL_S):
                     raise Stopped
-                writers &= table_writers(connection, [table.id, *leaves])
+                now = table_writers(connection, [table.id, *leaves])
+                writers = {name: pid for name, pid in writers.items() if name in now}
         table.wait_for_writers = False
 
     def _plan(self, table: Table, held: ExportedSnapshot) -> CopyPlan:

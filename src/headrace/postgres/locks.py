@@ -20,11 +20,14 @@ WHERE l.locktype = 'relation' AND l.granted AND l.relation = ANY(%s::oid[])
 """
 
 
-def table_writers(connection: psycopg.Connection[Any], table_ids: Sequence[int]) -> frozenset[str]:
-    """The transactions, prepared ones too, that have written to one of the tables and have not ended."""
+def table_writers(connection: psycopg.Connection[Any], table_ids: Sequence[int]) -> dict[str, int | None]:
+    """The transactions that have written to one of the tables and have not ended, each with the process of its server.
+
+    Prepared ones too, which have none.
+    """
     with translated_errors("cannot read locks"):
-        found = connection.execute(_WRITERS.format(what="l.virtualtransaction"), (list(table_ids),)).fetchall()
-    return frozenset(name for (name,) in found)
+        found = connection.execute(_WRITERS.format(what="l.virtualtransaction, l.pid"), (list(table_ids),)).fetchall()
+    return dict(found)
 
 
 def written_tables(connection: psycopg.Connection[Any], table_ids: Sequence[int]) -> frozenset[int]:

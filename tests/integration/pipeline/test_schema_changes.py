@@ -417,6 +417,8 @@ def test_a_first_copy_waits_for_those_who_wrote_before_a_type_was_altered(
             writer.commit()
             running.until_ready()
             wait_equal(running, connection, destination, "public.t")
+        told = [line["pids"] for line in logs if line["event"] == waiting]
+        assert told == [[writer.info.backend_pid]]
     assert destination.copies["t"] == 1
 
 
