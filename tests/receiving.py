@@ -49,10 +49,11 @@ class Running:
     def status(self) -> ReceiverStatus:
         return self.statuses[-1]
 
-    def wait(self, until: Callable[[ReceiverStatus], bool], timeout: float = 120) -> ReceiverStatus:
+    def wait(self, until: Callable[[ReceiverStatus], bool], timeout: float = 120, *, since: int = 0) -> ReceiverStatus:
+        """The first status of which it is true, among all that were told; or from the one numbered `since` on."""
         deadline = time.monotonic() + timeout
         with self._news:
-            seen = 0
+            seen = since
             while True:
                 for status in self.statuses[seen:]:
                     if until(status):
@@ -144,9 +145,3 @@ class Source:
         query = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
         row = self.connection.execute(query, (self.slot,)).fetchone()
         return row is not None and row[0]
-
-    def eventually(self, condition: Callable[[], bool], timeout: float = 120) -> None:
-        deadline = time.monotonic() + timeout
-        while not condition():
-            assert time.monotonic() < deadline, "the condition never came true"
-            time.sleep(0.05)

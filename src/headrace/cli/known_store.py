@@ -12,6 +12,7 @@ from ..postgres.connection import connect
 from ..postgres.translation import translated_errors
 from ..stores import PipelineStore, PostgresStore, SqliteStore
 from ..stores.lane_id import lane_id
+from ..stores.sqlite import is_made
 
 __all__ = ["known_stores", "lane_names", "required_stores"]
 
@@ -74,7 +75,7 @@ def _is_there(config: PipelineConfig) -> bool:
     if config.store.kind is StoreKind.MEMORY:
         return False
     if config.store.kind is StoreKind.SQLITE:
-        return config.store_path.is_file()
+        return is_made(config.store_path)
     database = config.store_pg_connection or config.pg_connection
     try:
         with connect(database, "status", pipeline=config.id) as connection, translated_errors("cannot read the store"):

@@ -64,7 +64,7 @@ class PostgresServer:
     ) -> None:
         self.version = version
         self.bin = postgres_binaries(version) / "bin"
-        self.port = free_port()
+        self.port = 0
         self._settings = {**SETTINGS, **(settings or {})}
         self._initdb = initdb
         self.root = Path(tempfile.mkdtemp(prefix="headrace-pg-"))
@@ -78,6 +78,8 @@ class PostgresServer:
         try:
             if not self.data.exists():
                 self._create()
+            # Not sooner: somebody else may take a port that nobody listens on.
+            self.port = free_port()
             self.start()
         except BaseException:
             self.remove()
@@ -198,5 +200,9 @@ class PostgresServer:
     def _drop_slots(self, admin: psycopg.Connection[Any], name: str) -> None:
         slots = admin.execute("SELECT slot_name FROM pg_replication_slots WHERE database = %s", (name,)).fetchall()
         for (slot,) in slots:
-            with psycopg.connect(self.conninfo(name, replication="database"), autocommit=True) as connection:
+            # A temporary one goes by itself, with the session that was ended.
+            with (
+                contextlib.suppress(psycopg.errors.UndefinedObject),
+                psycopg.connect(self.conninfo(name, replication="database"), autocommit=True) as connection,
+            ):
                 connection.execute(sql.SQL("DROP_REPLICATION_SLOT {} WAIT").format(sql.Identifier(slot)))

@@ -63,7 +63,7 @@ def test_a_running_pipeline_copies_again_and_tries_again(file: Path, connection:
             running.until(asked.done)
         assert asked.result().exit_code == 0, asked.result().stderr
         assert "asked pipeline 1 to copy public.orders again: it runs" in asked.result().stdout
-        assert running.states()["public.orders"] is State.READY
+        running.until_ready("public.orders")
         # When a table fails and its cause is mended
         failures.begin("write_events", "public.orders", lambda: DestinationRejected("no such type"))
         connection.execute("INSERT INTO orders (note) VALUES ('rejected')")
@@ -127,6 +127,14 @@ def test_without_a_store_there_is_nothing_to_ask_of(file: Path) -> None:
     assert "has never run" in result.stderr
     assert "store.db" in result.stderr
     assert not (file.parent / "data").exists()
+    # Nor while its pipeline's first start is about to make the tables.
+    path = configured(file).store_path
+    path.parent.mkdir(parents=True)
+    path.touch()
+    result = invoke("resync", file, "orders")
+    assert result.exit_code == 2
+    assert "has never run" in result.stderr
+    assert invoke("status", file).exit_code == 0
     result = invoke("resync", file, "orders", HEADRACE__STORE__KIND="memory")
     assert result.exit_code == 2
     assert "in memory" in result.stderr

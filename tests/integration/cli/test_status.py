@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from click.testing import Result
 
+from awaiting import until
 from commanding import invoke, write_config
 from failing import Failures
 from headrace.config.load import load_pipeline_config
@@ -91,6 +92,8 @@ def test_a_pipeline_at_work_and_after_it_stopped(file: Path, connection: Connect
         assert behind["lag_seconds"] > 0
         assert behind["lag_bytes"] > 0
     # Then, after it stopped, the store still knows
+    active = "SELECT count(*) FROM pg_replication_slots WHERE active AND database = current_database()"
+    until(lambda: connection.execute(active).fetchone() == (0,))
     result = invoke("status", file)
     assert result.exit_code == 1
     assert "not running" in result.stdout

@@ -69,7 +69,8 @@ def test_traffic_does_all_that_it_says_and_stops(connection: psycopg.Connection[
     # Newest order's number counts those rolled back too; those there are were placed.
     newer = one(connection, f"SELECT count(*) FROM shop.orders WHERE id > {SHOP.orders}")
     assert newer <= traffic.counts["order placed"]
-    assert one(connection, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") == 1
+    clients = "datname = current_database() AND backend_type = 'client backend'"
+    assert one(connection, f"SELECT count(*) FROM pg_stat_activity WHERE {clients}") == 1
     assert (traffic.transactions, contents(connection)) == (done, after)
 
 

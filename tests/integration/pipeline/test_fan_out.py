@@ -28,7 +28,7 @@ from headrace.stores import MemoryStore, PipelineStore
 from headrace.table_state import State
 from headrace.testing.durable_destination import DurableDestination
 from headrace.testing.faulty_destination import FaultyDestination
-from pipelining import Piped, assert_equal_tables, destination_rows, pipeline_config, source_rows
+from pipelining import PATIENCE_S, Piped, assert_equal_tables, destination_rows, pipeline_config, source_rows
 
 Connection = psycopg.Connection[Any]
 
@@ -107,6 +107,12 @@ class Fanned(Piped):
 
     def until_state(self, name: str, state: DestinationState) -> None:
         self.until(lambda: name in self.status.destinations and self.of(name).state is state)
+
+    def until_ready(self, *tables: str, timeout: float = PATIENCE_S) -> None:
+        """Also none is missing of all: each destination takes its tables up by itself."""
+        if not tables:
+            self.until(lambda: all(one.tables for one in self.status.destinations.values()), timeout)
+        super().until_ready(*tables, timeout=timeout)
 
     def until_equal(self, connection: Connection, *destinations: Any) -> None:
         """Each has what the source has; asked by rows, since not all of them move."""
@@ -376,9 +382,11 @@ def test_a_destination_that_hangs_while_the_spool_is_full_is_named(
                 "INSERT INTO a (note) SELECT string_agg(md5((n * 100 + k)::text), '') "
                 "FROM generate_series(1, 3000) n, generate_series(1, 32) k GROUP BY n"
             )
+            # The other one was perhaps named too, as long as it had as much to write.
+            running.until_equal(connection, whole.well)
+            logs.clear()
             running.until(lambda: any("the others wait for it" in str(entry["event"]) for entry in logs))
             assert running.of("sick").state is DestinationState.RUNNING
-            running.until_equal(connection, whole.well)
         finally:
             whole.end("write_events", A, B)
             answered.set()

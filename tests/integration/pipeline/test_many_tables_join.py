@@ -122,10 +122,10 @@ def test_tables_that_join_at_once(
         during = lags([commit for commit in writer.commits if created <= commit[1] < ready], destination.written)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
         print(f"\n{count} tables: seen after {seen - created:.1f} s, ready after {ready - created:.1f} s, {memory} MiB")
-        print(figures("before", normal), figures("during", during), sep="\n")
-        assert seen - created < SEEN_WITHIN_S
         assert any(created < at < ready for _, at in destination.written), "the busy table stood still"
         if count >= 1000:
+            print(figures("before", normal), figures("during", during), sep="\n")
+            assert seen - created < SEEN_WITHIN_S
             assert statistics.median(during) <= 2 * statistics.median(normal)
 
 

@@ -76,8 +76,15 @@ def state(running: Piped, table: str) -> TableState:
 
 
 def until_errored(running: Piped, table: str, policy: RetryPolicy) -> TableState:
-    running.until(lambda: table in running.status.tables and state(running, table).retry_policy is policy)
-    return state(running, table)
+    found: list[TableState] = []
+
+    def errored() -> bool:
+        tables = running.status.tables
+        found[:] = [tables[table].state] if table in tables else []
+        return bool(found) and found[0].retry_policy is policy
+
+    running.until(errored)
+    return found[0]
 
 
 def until_equal(running: Piped, connection: Connection, durable: DurableDestination, *tables: str) -> None:

@@ -10,6 +10,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from awaiting import until
 from headrace.config.connection import PgConnectionConfig
 from headrace.errors import (
     SlotAlreadyExists,
@@ -125,8 +126,8 @@ def test_drop_waits_until_the_reader_has_gone(connection: Connection, reader: Co
 def test_drop_may_end_the_reader(connection: Connection, reader: Connection, name: str) -> None:
     drop_slot(connection, name, timeout_s=30, terminate=True)
     assert slot_state(connection, name) is None
-    row = connection.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (reader.info.backend_pid,)).fetchone()
-    assert row is None
+    query, pid = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", reader.info.backend_pid
+    until(lambda: connection.execute(query, (pid,)).fetchone() == (0,))
 
 
 def test_a_slot_that_lost_its_wal_is_recognised() -> None:

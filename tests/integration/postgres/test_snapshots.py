@@ -68,7 +68,8 @@ def test_visible_is_what_the_snapshot_shows_among_committed_running_and_later(
             shown = {row[0] for row in exported.connection.execute("SELECT id FROM t").fetchall()}
     rows = connection.execute("SELECT id, (xid::text::numeric %% 4294967296)::int8 FROM t ORDER BY id", ()).fetchall()
     visible = exported.snapshot.visible(np.array([xid for _, xid in rows], dtype=np.uint32))
-    assert len(exported.snapshot.xip) == 2
+    # Of these two; the server may have others of its own, such as an autovacuum's.
+    assert len(exported.snapshot.xip) >= 2
     assert {row[0] for row, seen in zip(rows, visible, strict=True) if seen} == shown
     assert 0 < len(shown) < len(rows)
 

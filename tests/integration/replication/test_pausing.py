@@ -7,6 +7,7 @@ from datetime import datetime
 
 import pytest
 
+from awaiting import until
 from headrace.errors import SlotNotFound
 from headrace.lsn import INVALID_LSN, Lsn
 from headrace.replication import Receiver, ReceiverProcess, ReceiverStatus, receiver
@@ -30,9 +31,9 @@ def sent_and_answered(source: Source, end: Lsn) -> None:
         assert row is not None, "the receiver hung up"
         return row
 
-    source.eventually(lambda: ask()[1])
+    until(lambda: ask()[1])
     first = ask()[0]
-    source.eventually(lambda: ask()[0] > first)
+    until(lambda: ask()[0] > first)
 
 
 def test_it_reads_nothing_answers_and_goes_on(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,9 +62,9 @@ def test_a_long_pause_holds_no_connection(source: Source, monkeypatch: pytest.Mo
         end = source.insert(1, 10)
         running.wait(lambda status: status.spooled >= end)
         running.receiver.pause()
-        source.eventually(lambda: not source.active())
+        until(lambda: not source.active())
         later = source.insert(11, 20)
-        source.eventually(lambda: paused(running.status))
+        until(lambda: paused(running.status))
         running.receiver.resume()
         running.wait(lambda status: status.spooled >= later)
     assert source.inserted() == list(range(1, 21))
@@ -80,13 +81,14 @@ def test_pauses_amid_transactions_lose_and_double_nothing(
         running.wait(lambda status: status.state == "streaming")
         for first in range(1, 5001, 1000):
             # Read in pieces of 64 kB, so that the pause falls within the transaction.
-            seen = len(running.statuses)
+            told = len(running.statuses)
             end = source.insert(first, first + 999, size=1000)
             running.receiver.pause()
-            running.wait(lambda _, seen=seen: any(map(paused, running.statuses[seen:])))
+            running.wait(paused, since=told)
+            told = len(running.statuses)
             running.receiver.resume()
             # Else the next pause may come before this one has ended, and nothing new would be told.
-            running.wait(lambda status: not paused(status))
+            running.wait(lambda status: not paused(status), since=told)
         running.wait(lambda status: status.spooled >= end)
     assert source.inserted() == list(range(1, 5001))
 
@@ -105,7 +107,7 @@ def test_a_slot_lost_during_a_pause_is_noticed_though_tables_go_on_applying(
     with source.receiving() as running:
         running.wait(lambda status: status.state == "streaming")
         running.receiver.pause()
-        source.eventually(lambda: not source.active())
+        until(lambda: not source.active())
         applying = threading.Thread(target=keep_applying, args=(running,))
         applying.start()
         source.connection.execute("SELECT pg_drop_replication_slot(%s)", (source.slot,))

@@ -16,6 +16,7 @@ import psutil
 import psycopg
 import pytest
 
+from awaiting import until
 from headrace.errors import ConfigError, HeadraceError, SlotNotFound
 from headrace.replication import ReceiverProcess
 from receiving import Source
@@ -104,7 +105,7 @@ def test_a_receiver_does_not_outlive_its_parent(source: Source, tmp_path: Path) 
     # Then the receiver ends too, and lets go of the slot
     psutil.wait_procs([child], timeout=30)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-    source.eventually(lambda: not source.active())
+    until(lambda: not source.active())
 
 
 def test_connections_are_named_after_their_role(source: Source, connection: psycopg.Connection[Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from awaiting import until
 from headrace.errors import (
     ConfigError,
     PublicationNotFound,
@@ -25,7 +26,7 @@ from headrace.errors import (
     SpoolIoError,
 )
 from headrace.lsn import Lsn
-from headrace.replication import watch
+from headrace.replication import receiver, watch
 from headrace.replication.receiver import DECODING_TRIES
 from headrace.spool.contract import Entry
 from headrace.spool.place import LocalPlace
@@ -42,7 +43,7 @@ def test_changes_reach_the_spool_and_are_confirmed(source: Source) -> None:
     with source.receiving() as running:
         end = source.insert(1, 100)
         running.wait(lambda status: status.spooled >= end)
-        source.eventually(lambda: source.confirmed() >= end)
+        until(lambda: source.confirmed() >= end)
     assert source.inserted() == list(range(1, 101))
 
 
@@ -109,7 +110,7 @@ def test_without_a_durable_spool_only_what_was_applied_is_confirmed(source: Sour
         assert source.confirmed() < end or first == last
         running.receiver.apply(end)
         running.wait(lambda status: status.confirmed >= end)
-        source.eventually(lambda: source.confirmed() >= end > middle)
+        until(lambda: source.confirmed() >= end > middle)
 
 
 def test_an_idle_slot_follows_a_busy_database(source: Source) -> None:
@@ -123,9 +124,9 @@ def test_an_idle_slot_follows_a_busy_database(source: Source) -> None:
             assert row is not None
             written = Lsn.parse(row[0])
             # Then the slot follows within seconds, and lets go of the WAL (a checkpoint tells it how far it may)
-            source.eventually(lambda written=written: source.confirmed() >= written)
+            until(lambda written=written: source.confirmed() >= written)
             source.connection.execute("CHECKPOINT")
-            source.eventually(lambda: source.retained_bytes() < 1024 * 1024)
+            until(lambda: source.retained_bytes() < 1024 * 1024)
     # And the spool is as empty as it was
     assert source.spool().segments() == []
     # And after a restart the receiver goes on from there
@@ -142,13 +143,14 @@ def test_applied_segments_are_released(source: Source) -> None:
             running.wait(lambda status, end=end: status.spooled >= end)
         before = len(source.spool().segments())
         running.receiver.apply(end)
-        source.eventually(lambda: len(source.spool().segments()) < before)
+        until(lambda: len(source.spool().segments()) < before)
         # The newest stays: it says where the spool ends.
         assert source.spool().segments()[-1].end >= end or running.status.covered >= end
         assert running.wait(lambda status: status.unapplied_bytes == 0)
 
 
-def test_a_full_quota_pauses_reading_and_applying_resumes_it(source: Source) -> None:
+def test_a_full_quota_pauses_reading_and_applying_resumes_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiver, "HANG_UP_S", 600)
     with source.receiving(source.config(quota_bytes=1024 * 1024, segment_bytes=64 * 1024)) as running:
         for first in range(1, 101, 10):
             end = source.insert(first, first + 9, size=30_000)
@@ -184,8 +186,7 @@ def test_a_network_that_goes_away_and_comes_back(postgres: PostgresServer, sourc
             end = source.insert(1, 10)
             running.wait(lambda status: status.spooled >= end)
             proxy.refuse()
-            running.wait(lambda status: status.state == "retrying")
-            assert running.status.problem is not None
+            assert running.wait(lambda status: status.state == "retrying").problem is not None
             end = source.insert(11, 20)
             proxy.heal()
             running.wait(lambda status: status.spooled >= end)
@@ -193,14 +194,15 @@ def test_a_network_that_goes_away_and_comes_back(postgres: PostgresServer, sourc
 
 
 def test_keepalives_are_answered_while_the_disk_is_slow(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given a server that hangs up after a second without an answer, and a disk that takes three
-    source.connection.execute(f"ALTER DATABASE {source.connection.info.dbname} SET wal_sender_timeout = '1s'")
+    # Given a server that hangs up after three seconds without an answer, and a disk that takes six
+    monkeypatch.setattr(receiver, "HANG_UP_S", 600)
+    source.connection.execute(f"ALTER DATABASE {source.connection.info.dbname} SET wal_sender_timeout = '3s'")
     slow = threading.Event()
     publish = LocalPlace.publish
 
     def slowly(place: LocalPlace, staged: Path, name: str) -> None:
         if name.endswith(".arrow") and not slow.is_set():
-            slow.wait(3)
+            slow.wait(6)
             slow.set()
         publish(place, staged, name)
 
@@ -275,7 +277,7 @@ def test_a_spool_behind_its_slot_is_a_gap(source: Source) -> None:
         running.wait(lambda status: status.spooled >= end)
     # Given someone else has moved the slot
     end = source.insert(11, 20)
-    source.eventually(lambda: not source.active())
+    until(lambda: not source.active())
     source.connection.execute("SELECT pg_replication_slot_advance(%s, %s)", (source.slot, str(end)))
     with source.receiving() as running:
         error = running.ended()
@@ -294,7 +296,7 @@ def test_a_slot_moved_by_someone_else_while_we_were_away_is_a_gap(postgres: Post
             proxy.refuse()
             # When another reader takes what it did not get
             end = source.insert(2, 2)
-            source.eventually(lambda: not source.active())
+            until(lambda: not source.active())
             source.connection.execute("SELECT pg_replication_slot_advance(%s, %s)", (source.slot, str(end)))
             proxy.heal()
             # Then it says so, instead of going on behind the hole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from awaiting import until
 from headrace.errors import (
     RetryPolicy,
     SlotNotFound,
@@ -30,13 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEADLINE_SECONDS = 60
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
 
 
 def alive(pid: int) -> bool:
@@ -338,10 +332,10 @@ def test_a_cancelled_job_ends_and_its_worker_too(spark: SparkSession, tmp_path: 
 
     thread = threading.Thread(target=run)
     thread.start()
-    eventually(started.exists)
+    until(started.exists)
     cancel(spark, "another-tag")
     assert thread.is_alive()
     cancel(spark, "stop-me")
     thread.join(DEADLINE_SECONDS)
     assert outcome == ["waiting failed in Spark: the job was cancelled"]
-    eventually(lambda: not alive(int(started.read_text())))
+    until(lambda: not alive(int(started.read_text())))

@@ -17,7 +17,11 @@ from headrace.errors import SlotNotFound, SourceConnectionFailed
 from headrace.spark.jobs import TaskReports, job, run_tasks, task_dataframe
 from headrace.spark.session import build_session
 
-session = build_session(SparkConfig(master="local-cluster[2,1,1024]", short_lived=True, driver_memory="1g"))
+# Both executors are there before the first task is: else one of them may do them all.
+registered = "spark.scheduler.{}RegisteredResources{}"
+both = {registered.format("min", "Ratio"): "1.0", registered.format("max", "WaitingTime"): "120s"}
+config = SparkConfig(master="local-cluster[2,1,1024]", short_lived=True, driver_memory="1g", conf=both)
+session = build_session(config)
 
 def where(work):
     import sys

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from awaiting import until
 from headrace.errors import RetryPolicy, SpoolIoError
 from headrace.lsn import Lsn
 from headrace.spool import Spool
@@ -34,14 +35,14 @@ def test_a_receiver_spools_to_s3_and_goes_on_after_a_restart(
         with source.receiving(config) as running:
             end = source.insert(first, last, size=100)
             running.wait(lambda status, end=end: status.spooled >= end, 60)
-            source.eventually(lambda end=end: source.confirmed() >= end)
+            until(lambda end=end: source.confirmed() >= end)
     spool = Spool.open(config.spool)
     assert source.inserted(spool) == list(range(1, 20_011))
     assert max(len(segment.names) for segment in spool.segments()) > 1
     # Retention works there too
     with source.receiving(config) as running:
         running.receiver.apply(end)
-        source.eventually(lambda: len(spool.segments()) <= 1)
+        until(lambda: len(spool.segments()) <= 1)
 
 
 def test_a_wrong_secret_says_so(s3: S3Server, tmp_path: Path) -> None:

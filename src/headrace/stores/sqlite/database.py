@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from ...lsn import Lsn
 from ..migrations import Migration, migrations_of, pending, require_current
 from ..sql import Execute, Row
 
-__all__ = ["APPLICATION_ID", "SqliteDatabase"]
+__all__ = ["APPLICATION_ID", "SqliteDatabase", "is_made"]
 
 T = TypeVar("T")
 
@@ -126,6 +126,19 @@ class SqliteDatabase:
         except sqlite3.DatabaseError as error:
             msg = f"the store {self._path} cannot be read"
             raise StoreCorrupt(msg, detail=str(error)) from error
+
+
+def is_made(path: Path) -> bool:
+    """Whether there is a file with anything in it: before its pipeline's first start has made the tables, none has."""
+    if not path.is_file():
+        return False
+    try:
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
+            return bool(connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall())
+    except sqlite3.Error:
+        # Whoever opens it is told what is wrong with it.
+        return True
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
