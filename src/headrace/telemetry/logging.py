@@ -60,8 +60,11 @@ def configure_logging(config: LogConfig, stream: TextIO | None = None, pipeline:
 
 
 def _is_worth_it(record: logging.LogRecord) -> bool:
-    """py4j logs calls that meet a Java that is ending under no name of its own, with their traceback."""
-    return record.levelno >= logging.WARNING or Path(record.pathname).parent.name != "py4j"
+    """py4j logs calls that meet a Java that is ending under no name of its own, with their traceback.
+
+    Whoever called is told by an exception. When the process ends, nobody has: objects of Java are let go.
+    """
+    return record.name != "root" or Path(record.pathname).parent.name != "py4j"
 
 
 def _before_rendering(pipeline: int | None) -> list[Processor]:
