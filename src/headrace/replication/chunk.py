@@ -39,6 +39,7 @@ class Kind:
 
     BEGIN = ord("B")
     COMMIT = ord("C")
+    ORIGIN = ord("O")
     RELATION = ord("R")
     TYPE = ord("Y")
     INSERT = ord("I")
@@ -196,7 +197,11 @@ class Chunk:
         return Piece.of(self._lsns(rows), self._lengths[rows] - HEADER, data)
 
     def streamed_piece(self, first: int, last: int) -> Piece:
-        """The same for messages inside a stream block: their transaction ids set apart, as if they had none."""
+        """The same for messages inside a stream block: their transaction ids set apart, as if they had none.
+
+        Origin is the one message that carries no transaction id there: it is kept whole, under the id 0.
+        """
+        origins = np.flatnonzero(self.kinds[first:last] == Kind.ORIGIN)
         if np.any(self._lengths[first:last] <= HEADER + _XID):
             msg = "a streamed message is too short to carry its transaction id"
             raise ProtocolError(msg)
@@ -204,9 +209,13 @@ class Chunk:
         halves = [
             half for content in self._contents[first:last] for half in (content[HEADER : HEADER + 1], content[body:])
         ]
-        data = b"".join(halves)
+        for index in origins.tolist():
+            halves[2 * index + 1] = self._contents[first + index][HEADER + 1 :]
+        lengths = self._lengths[first:last] - HEADER - _XID
+        lengths[origins] += _XID
         xids = _gather(self._view, self._starts[first:last] + HEADER + 1, ">u4").astype(np.uint32)
-        return Piece.of(self._lsns(slice(first, last)), self._lengths[first:last] - HEADER - _XID, data, xids)
+        xids[origins] = 0
+        return Piece.of(self._lsns(slice(first, last)), lengths, b"".join(halves), xids)
 
     def boundary(self, first: int, last: int) -> int | None:
         """Behind which message of a run the last transaction in it is complete; None when none is."""

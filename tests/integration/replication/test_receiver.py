@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 
@@ -26,6 +27,9 @@ from headrace.errors import (
     SpoolIoError,
 )
 from headrace.lsn import Lsn
+from headrace.pgoutput.decoder import decode
+from headrace.pgoutput.envelope import envelope
+from headrace.pgoutput.messages import Origin
 from headrace.replication import receiver, watch
 from headrace.replication.receiver import DECODING_TRIES
 from headrace.spool.contract import Entry
@@ -76,6 +80,27 @@ def test_a_transaction_larger_than_a_segment(source: Source, streaming: bool) ->
     assert source.inserted() == list(range(1, 20_001))
     assert max(len(segment.names) for segment in source.spool().segments()) > 2
     assert list(source.spool().place.staging.iterdir()) == []
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("name", ["a", "elsewhere"])
+def test_a_transaction_with_a_replication_origin(source: Source, name: str, streaming: bool) -> None:
+    source.connection.execute(f"ALTER DATABASE {source.connection.info.dbname} SET logical_decoding_work_mem = '64kB'")
+    source.connection.execute("SELECT pg_replication_origin_create(%s)", (name,))
+    try:
+        with source.receiving(source.config().model_copy(update={"streaming": streaming})) as running:
+            source.connection.execute("SELECT pg_replication_origin_session_setup(%s)", (name,))
+            end = source.insert(1, 5000, size=100)
+            running.wait(lambda status: status.spooled >= end)
+    finally:
+        source.connection.execute("SELECT pg_replication_origin_session_reset()")
+        source.connection.execute("SELECT pg_replication_origin_drop(%s)", (name,))
+    spool = source.spool()
+    batches = list(spool.batches(spool.segments()))
+    messages = [batch.message(index) for batch in batches for index in range(len(batch))]
+    assert {decode(message) for message in messages if message[:1] == b"O"} == {Origin(Lsn(0), name)}
+    assert sum(int(np.count_nonzero(envelope(batch).kind == ord("I"))) for batch in batches) == 5000
+    assert source.inserted() == list(range(1, 5001))
 
 
 def test_a_transaction_that_the_server_cannot_stream(source: Source) -> None:
