@@ -20,6 +20,9 @@ _REFERENCE = Form(
 )
 
 
+_SALT_BYTES = 16
+
+
 class MaskKind(str, Enum):
     """What stands in a masked column."""
 
@@ -32,12 +35,26 @@ class MaskConfig(Section):
     """How one column is masked."""
 
     kind: MaskKind = Field(
-        description='"null" (in quotes): nothing; fixed: `value`, in every row; hash: the SHA-256 of salt and value as '
-        "64 hexadecimal digits, equal for equal values, so that rows can still be joined by it.",
+        description='"null" (in quotes): nothing; fixed: `value`, in every row; hash: the HMAC-SHA-256 of domain and '
+        "value under the salt, as 64 hexadecimal digits, equal for equal values, so that rows can still be joined.",
     )
     value: str | None = Field(
         default=None, description="With kind fixed: the value, as Postgres would print it. Default none."
     )
+
+    domain: str | None = Field(
+        default=None,
+        min_length=1,
+        description="With kind hash: what enters the hash beside the value. Columns with one domain have equal hashes "
+        "for equal values, so give joined columns of different names the same one. Default: the column's name.",
+    )
+
+    @model_validator(mode="after")
+    def _domain_of_a_hash(self) -> MaskConfig:
+        if self.domain is not None and self.kind is not MaskKind.HASH:
+            msg = "domain belongs to kind hash"
+            raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _value_of_a_fixed_one(self) -> MaskConfig:
@@ -106,8 +123,9 @@ class TransformsConfig(Section):
 
     salt: SecretStr | None = Field(
         default=None,
-        description="What hashes are salted with; needed where there are any. Whoever knows it can try out values, so "
-        "give it by environment: HEADRACE__TRANSFORMS__SALT. Another salt makes other hashes: resync the tables.",
+        description="The secret key of hashes, at least 16 bytes; required where a column is hashed. Set it in the "
+        "environment, as HEADRACE__TRANSFORMS__SALT: whoever knows it can try out values. Another salt makes "
+        "other hashes: resync the tables.",
     )
     tables: Mapping[SourceTable, TableTransformsConfig] = Field(
         default={}, description="What happens to single tables, by their name at the source, as schema.table."
@@ -122,5 +140,8 @@ class TransformsConfig(Section):
         ]
         if hashed and self.salt is None:
             msg = f"salt is missing: {', '.join(hashed)} has columns that are hashed"
+            raise ValueError(msg)
+        if hashed and self.salt is not None and len(self.salt.get_secret_value().encode()) < _SALT_BYTES:
+            msg = f"salt is too short: it must have at least {_SALT_BYTES} bytes, such as `openssl rand -hex 16` prints"
             raise ValueError(msg)
         return self

@@ -52,7 +52,7 @@ def masked(transform: TableTransform, batch: pa.RecordBatch, *, where_valid: boo
     hashes = {}
     if hashed:
         expressions = [hash_of(batch.schema.names[i]) for i in hashed]
-        hashes = dict(zip(hashed, evaluate(batch, expressions, [transform.salt] * len(hashed)), strict=True))
+        hashes = dict(zip(hashed, evaluate(batch, expressions, transform.hash_parameters(hashed)), strict=True))
     columns = []
     for i in transform.kept:
         column, mask = batch.column(i), transform.masks.get(i)

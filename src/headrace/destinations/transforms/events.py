@@ -44,17 +44,17 @@ def transform_events(transform: TableTransform, events: Sequence[RowEvent]) -> l
 
 def _images(transform: TableTransform, rows: Sequence[Row]) -> list[_Image]:
     columns = transform.source.columns
-    hashed = {columns[i].name for i, mask in transform.masks.items() if mask.kind is MaskKind.HASH}
-    wanted = sorted(hashed)
+    positions = [i for i, mask in transform.masks.items() if mask.kind is MaskKind.HASH]
+    wanted = [columns[i].name for i in positions]
     expressions = [hash_of(name) for name in wanted]
     if transform.condition is not None:
         expressions.append(matches_of(transform.condition))
     if not rows or not expressions:
         return [_Image(row, _made(transform, row, {}), matches=True) for row in rows]
-    asked = transform.decided_by | hashed
+    asked = transform.decided_by.union(wanted)
     known = [{name: value for name, value in row.items() if name in asked} for row in rows]
     (batch,) = arrow_rows(row_schema(transform.source), known).to_batches()
-    found = [column.to_pylist() for column in evaluate(batch, expressions, [transform.salt] * len(wanted))]
+    found = [column.to_pylist() for column in evaluate(batch, expressions, transform.hash_parameters(positions))]
     matches = found.pop() if transform.condition is not None else [True] * len(rows)
     hashes = zip(*found, strict=True) if found else [()] * len(rows)
     return [

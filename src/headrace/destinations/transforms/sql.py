@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -16,14 +17,24 @@ from ...schema import quote_identifier
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["check_installed", "checked_filter", "evaluate", "hash_of", "matches_of"]
+__all__ = ["check_installed", "checked_filter", "evaluate", "hash_of", "hash_parameters", "matches_of"]
 
 _ROWS = "headrace_rows"
+_HASH_BLOCK_BYTES = 64
+"""The block size of SHA-256, to which HMAC pads its key."""
 
 
 def hash_of(column: str) -> str:
-    """The expression of a salted hash; the salt is its parameter."""
-    return f"sha256(? || CAST({quote_identifier(column)} AS VARCHAR))"
+    """Build the expression of a column's HMAC-SHA-256, with the parameters that `hash_parameters` returns."""
+    message = f"CAST(? AS VARCHAR) || chr(0) || CAST({quote_identifier(column)} AS VARCHAR)"
+    return f"sha256(CAST(? AS BLOB) || unhex(sha256(CAST(? AS BLOB) || encode({message}))))"
+
+
+def hash_parameters(salt: str, domain: str) -> list[str | bytes]:
+    """Derive the parameters of one `hash_of`: the outer and inner key of HMAC (RFC 2104), and the domain."""
+    key = salt.encode()
+    key = (hashlib.sha256(key).digest() if len(key) > _HASH_BLOCK_BYTES else key).ljust(_HASH_BLOCK_BYTES, b"\0")
+    return [bytes(byte ^ 0x5C for byte in key), bytes(byte ^ 0x36 for byte in key), domain]
 
 
 def matches_of(condition: str) -> str:
@@ -32,7 +43,9 @@ def matches_of(condition: str) -> str:
     return f"coalesce((\n{condition}\n), false)"
 
 
-def evaluate(batch: pa.RecordBatch, expressions: Sequence[str], parameters: Sequence[str] = ()) -> list[pa.Array]:
+def evaluate(
+    batch: pa.RecordBatch, expressions: Sequence[str], parameters: Sequence[str | bytes] = ()
+) -> list[pa.Array]:
     """The expressions' values for each row."""
     engine = _engine(os.getpid()).cursor()
     try:

@@ -12,7 +12,7 @@ from ...config.transforms import MaskConfig, MaskKind, TableTransformsConfig
 from ...errors import ConfigError, ProtocolError
 from ...pgtypes.registry import builtin_type, conversion_for
 from ...schema import Column, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask
-from .sql import checked_filter, evaluate, hash_of
+from .sql import checked_filter, evaluate, hash_of, hash_parameters
 
 __all__ = ["Chosen", "TableTransform", "chosen", "row_schema", "table_transform"]
 
@@ -44,6 +44,11 @@ class TableTransform:
 
     def __repr__(self) -> str:
         return f"TableTransform({self.source.table.name})"
+
+    def hash_parameters(self, positions: Iterable[int]) -> list[str | bytes]:
+        """List the parameters of `sql.hash_of` for the columns at these positions."""
+        domains = [str(self.masks[i].domain) for i in positions]
+        return [parameter for domain in domains for parameter in hash_parameters(self.salt, domain)]
 
     @property
     def hidden(self) -> frozenset[str]:
@@ -80,8 +85,13 @@ def chosen(config: TableTransformsConfig, schema: ReplicatedTableSchema) -> Chos
                     f'transforms.tables."{table}".columns.{setting} names {name}, which the table does not have',
                     hint=_advice(name, by_name),
                 )
-    masked = {by_name[name].attnum: mask for name, mask in config.columns.mask.items()}
+    masked = {by_name[name].attnum: _with_domain(mask, name) for name, mask in config.columns.mask.items()}
     return Chosen(frozenset(by_name[name].attnum for name in config.columns.exclude), masked)
+
+
+def _with_domain(mask: MaskConfig, name: str) -> MaskConfig:
+    """Set the domain of a hash to the column's configured name, which a later rename does not change."""
+    return mask if mask.domain is not None else mask.model_copy(update={"domain": name})
 
 
 def _advice(name: str, known: Iterable[str]) -> str:
@@ -95,7 +105,9 @@ def table_transform(
     """For one version of the table. Raises ConfigError for what cannot be done to it."""
     masks, excluded = {}, set()
     for i, column in enumerate(schema.columns):
-        mask = by_attnum.masked.get(column.attnum) or config.columns.mask.get(column.name)
+        mask = by_attnum.masked.get(column.attnum)
+        if mask is None and column.name in config.columns.mask:
+            mask = _with_domain(config.columns.mask[column.name], column.name)
         if column.attnum in by_attnum.excluded or column.name in config.columns.exclude:
             excluded.add(i)
         elif mask is not None:
@@ -138,12 +150,13 @@ def _fixed(schema: ReplicatedTableSchema, column: Column, mask: MaskConfig) -> p
     return value
 
 
-def _hashed(column: Column, salt: str) -> str | None:
+def _hashed(column: Column, mask: MaskConfig, salt: str) -> str | None:
     """What rows older than the column show of it, where it is hashed."""
     if column.missing is None:
         return None
     shown = conversion_for(column.type, column.typmod).from_text(pa.array([column.missing], pa.string())).values
-    (hashed,) = evaluate(pa.RecordBatch.from_arrays([shown], names=[column.name]), [hash_of(column.name)], [salt])
+    batch = pa.RecordBatch.from_arrays([shown], names=[column.name])
+    (hashed,) = evaluate(batch, [hash_of(column.name)], hash_parameters(salt, str(mask.domain)))
     value: str | None = hashed[0].as_py()
     return value
 
@@ -164,7 +177,7 @@ def _target(
         elif mask is None:
             columns.append(column)
         elif mask.kind is MaskKind.HASH:
-            columns.append(replace(column, type=text, typmod=-1, missing=_hashed(column, salt), default=None))
+            columns.append(replace(column, type=text, typmod=-1, missing=_hashed(column, mask, salt), default=None))
         else:
             columns.append(replace(column, nullable=True, missing=mask.value, default=None))
     return replace(schema, table=replace(schema.table, columns=tuple(columns)), mask=shown)

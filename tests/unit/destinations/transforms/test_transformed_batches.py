@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import pickle
 import sys
 from dataclasses import replace
@@ -35,7 +35,7 @@ from headrace.testing.local_rows import (
     transaction,
 )
 
-SALT = "pepper"
+SALT = "pepper, of sixteen bytes"
 PEOPLE = example_table(
     16_900, "people", {"id": "int8", "name": "text", "email": "text", "age": "int4", "bio": "text"}, ("id",)
 )
@@ -74,8 +74,8 @@ def person(key: int, name: str = "Ann", email: str | None = "a@b.c", age: int | 
     return {"id": key, "name": name, "email": email, "age": age, "bio": bio}
 
 
-def digest(value: str) -> str:
-    return hashlib.sha256((SALT + value).encode()).hexdigest()
+def digest(value: str, domain: str = "email") -> str:
+    return hmac.new(SALT.encode(), f"{domain}\0{value}".encode(), "sha256").hexdigest()
 
 
 def write(outer: Destination, *happenings: Any, lsn: int = 100) -> None:
@@ -111,7 +111,10 @@ def test_what_a_definition_tells_of_hidden_columns_is_nowhere() -> None:
     assert "secret" not in encode_schema(target)
     assert "secret" in encode_schema(people)
     # Of masked ones it tells what rows show behind the mask.
-    assert {c.name: c.missing for c in target.table.columns if c.missing} == {"name": digest("secret"), "age": "42"}
+    assert {c.name: c.missing for c in target.table.columns if c.missing} == {
+        "name": digest("secret", "name"),
+        "age": "42",
+    }
 
 
 def test_masks() -> None:
@@ -155,6 +158,34 @@ def test_a_hashed_key_still_finds_its_row() -> None:
     )
     found = inner.rows(keyed.table.name).to_pylist()
     assert sorted((row["email"], row["n"]) for row in found) == sorted([(digest("c"), 3), (digest("d"), 4)])
+
+
+def test_equal_values_of_two_columns_have_equal_hashes_only_in_one_domain() -> None:
+    table = example_table(16_904, "mails", {"id": "int4", "email": "text", "sender": "text", "other": "text"}, ("id",))
+    mask = {"email": {"kind": "hash"}, "sender": {"kind": "hash", "domain": "email"}, "other": {"kind": "hash"}}
+    outer, inner = started({"columns": {"mask": mask}}, table)
+    outer.write_table_rows(table, local_rows(table, [{"id": 1, "email": "a", "sender": "a", "other": "a"}]), 0)
+    (row,) = rows(inner, table)
+    assert row == {"id": 1, "email": digest("a"), "sender": digest("a"), "other": digest("a", "other")}
+
+
+def test_a_salt_longer_than_a_block_is_hashed_first() -> None:
+    salt = "x" * 100
+    table = example_table(16_905, "long_salt", {"id": "int4", "email": "text"}, ("id",))
+    outer, inner = started({"columns": {"mask": {"email": {"kind": "hash"}}}}, table, salt=salt)
+    outer.write_table_rows(table, local_rows(table, [{"id": 1, "email": "ä"}]), 0)
+    assert rows(inner, table)[0]["email"] == hmac.new(salt.encode(), "email\0ä".encode(), "sha256").hexdigest()
+
+
+def test_a_renamed_column_keeps_its_hashes() -> None:
+    settings = TransformsConfig.model_validate(
+        {"salt": SALT, "tables": {"public.people": {"columns": {"mask": {"email": {"kind": "hash"}}}}}}
+    ).tables["public.people"]
+    columns = tuple(replace(c, name="mail") if c.name == "email" else c for c in PEOPLE.table.columns)
+    renamed = replace(PEOPLE, table=replace(PEOPLE.table, columns=columns))
+    transform = table_transform(settings, SALT, chosen(settings, PEOPLE), renamed)
+    (position,) = transform.masks
+    assert transform.masks[position].domain == "email"
 
 
 def test_hidden_values_are_not_set_aside() -> None:
@@ -343,6 +374,8 @@ def test_a_table_that_is_not_published() -> None:
     ("given", "said"),
     [
         ({"tables": {"s.t": {"columns": {"mask": {"a": {"kind": "hash"}}}}}}, "salt is missing"),
+        ({"salt": "fifteen bytes..", "tables": {"s.t": {"columns": {"mask": {"a": {"kind": "hash"}}}}}}, "16 bytes"),
+        ({"tables": {"s.t": {"columns": {"mask": {"a": {"kind": "null", "domain": "d"}}}}}}, "domain belongs to kind"),
         ({"tables": {"s.t": {"columns": {"mask": {"a": {"kind": "fixed"}}}}}}, "value belongs to kind fixed"),
         ({"tables": {"s.t": {"columns": {"mask": {"a": {"kind": "null"}}, "exclude": ["a"]}}}}, "choose one"),
     ],
