@@ -66,6 +66,9 @@ class ParquetFiles:
     def startup(self, context: DestinationContext) -> None:
         pass
 
+    def claim(self) -> None:
+        pass
+
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         return None
 

@@ -42,6 +42,7 @@
     |  |- DestinationConnectionFailed   (timed) unreachable, dropped, out of connections
     |  |- DestinationTimeout            (timed)
     |  |- DestinationConflict           (timed) someone else wrote to the same table
+    |  |- DestinationFenced             another run of the pipeline has taken the destination over
     |  |- DestinationRejected           it does not take what was written: a type, a name, a privilege
     |- SparkError                       (timed) the engine that runs the tasks
     |  |- SparkUnavailable              no Spark session can be had: no Java, a wrong version, a wrong setting
@@ -62,9 +63,9 @@ from enum import Enum
 from typing import Any, ClassVar
 
 __all__ = [
-    "ConfigError", "DestinationConflict", "DestinationConnectionFailed", "DestinationError", "DestinationRejected",
-    "DestinationTimeout", "HeadraceError", "IllegalTransition", "KeyRangesOvertaken", "PipelineError",
-    "PipelineStateError", "ProtocolError", "PublicationNotFound", "RetryPolicy", "RollbackImpossible",
+    "ConfigError", "DestinationConflict", "DestinationConnectionFailed", "DestinationError", "DestinationFenced",
+    "DestinationRejected", "DestinationTimeout", "HeadraceError", "IllegalTransition", "KeyRangesOvertaken",
+    "PipelineError", "PipelineStateError", "ProtocolError", "PublicationNotFound", "RetryPolicy", "RollbackImpossible",
     "SchemaChangeRefused", "SlotAlreadyExists", "SlotDropTimeout", "SlotError", "SlotInUse", "SlotInvalidated",
     "SlotNotFound", "SlotUndecodable", "SourceAuthenticationFailed", "SourceCanceled", "SourceConflict",
     "SourceConnectionFailed", "SourceDataError", "SourceError", "SourceInRecovery", "SourceIoError",
@@ -321,6 +322,13 @@ class DestinationTimeout(DestinationError):
 
 class DestinationConflict(DestinationError):
     hint = "nothing to do if it passes by itself; otherwise see who else writes to the table"
+
+
+class DestinationFenced(DestinationError):
+    """Another run of the same pipeline has claimed the destination. It ends the pipeline, not only a table."""
+
+    retry = RetryPolicy.NONE
+    hint = "only one run may write: leave the other one running, or stop it and start this one again"
 
 
 class DestinationRejected(DestinationError):

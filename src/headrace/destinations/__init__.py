@@ -1,7 +1,7 @@
 """Where rows and events go: the contract, what destinations share, and the built-in ones."""
 
 from .batch import Changes, EventBatch, Step, TableBatch
-from .contract import Destination, DestinationContext, Durability
+from .contract import Destination, DestinationContext, Durability, SourceIdentity
 from .fold import fold_key, folded, folded_schema
 from .memory import MemoryDestination
 from .null import NullDestination
@@ -17,6 +17,7 @@ __all__ = [
     "MemoryDestination",
     "NullDestination",
     "Rows",
+    "SourceIdentity",
     "StdoutDestination",
     "Step",
     "TableBatch",

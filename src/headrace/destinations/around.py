@@ -36,6 +36,9 @@ class Around:
     def startup(self, context: DestinationContext) -> None:
         self._surround("startup", None, lambda: self._inner.startup(context))
 
+    def claim(self) -> None:
+        self._surround("claim", None, self._inner.claim)
+
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         return self._surround("applied_lsn", schema.table.name, lambda: self._inner.applied_lsn(schema))
 

@@ -1,9 +1,12 @@
 """The promise of a destination: where rows and events go. This is the file to read before writing one.
 
-The pipeline calls `startup` once; then, per table, `drop_table_for_copy` (if it was there before) and
-`write_table_rows`; then `write_events`, batch after batch; `flush` before it relies on anything that was only accepted;
-`shutdown` once. Duties:
+The pipeline calls `startup` once; `claim` once it holds the replication slot; then, per table, `drop_table_for_copy`
+(if it was there before) and `write_table_rows`; then `write_events`, batch after batch; `flush` before it relies on
+anything that was only accepted; `shutdown` once. Duties:
 
+* **Fencing.** A second run of the pipeline may start while this one still works, or is paused. `claim` raises an epoch
+  that is kept at the destination, by compare-and-set; every later write checks, within its commit, that the epoch is
+  still its own, and raises DestinationFenced without leaving a trace if it is not.
 * **Duplicates.** After a crash rows and events come again. A destination that keeps the LSN of a batch in the same
   commit as its rows, and tells it by `applied_lsn`, never sees a change twice. Any other must accept a change with the
   same `(commit_lsn, tx_ordinal)` again without effect.
@@ -31,7 +34,7 @@ from .rows import Rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Destination", "DestinationContext", "Durability"]
+__all__ = ["Destination", "DestinationContext", "Durability", "SourceIdentity"]
 
 
 class Durability(str, Enum):
@@ -39,6 +42,17 @@ class Durability(str, Enum):
 
     DURABLE = "durable"
     ACCEPTED = "accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIdentity:
+    """Which database the rows come from: the cluster's system identifier and the database's name."""
+
+    system_id: str
+    database: str
+
+    def __str__(self) -> str:
+        return f"database {self.database} of system {self.system_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,10 @@ class DestinationContext:
     """The published tables as the pipeline starts, so that what is wrong with a setting is told before any write."""
     quarantine: bool = True
     """Whether a value that no type of the destination holds is put aside; False: it is an error."""
+    source: SourceIdentity | None = None
+    """The source; None where no server is asked, as in a replay."""
+    run_id: str = ""
+    """A random word for this start of the driver, so that an operator can tell two runs apart."""
 
 
 class Destination(Protocol):
@@ -67,7 +85,18 @@ class Destination(Protocol):
     a DestinationError with a `table_id` takes out that table, and the batch comes again without it; others stop all."""
 
     def startup(self, context: DestinationContext) -> None:
-        """Open connections and mend what a crash left. Nothing else is called before."""
+        """Open connections and check settings. Nothing else is called before.
+
+        Change nothing durable: another run of the pipeline may be writing. What a crash left is cleaned up by `claim`.
+        """
+
+    def claim(self) -> None:
+        """Take the destination over from any other run of this pipeline, then clean up what a crash left.
+
+        Called once, before any other write. Raise the epoch in the destination's own record by compare-and-set, and
+        record `context.source` and `context.run_id` with it. Raise DestinationRejected if the record is of another
+        source. A destination that cannot fence does nothing here, and says so in its documentation.
+        """
 
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         """Up to where the table's events are durable, by a record kept here, which wins over the store; None: none."""

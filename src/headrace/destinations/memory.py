@@ -82,6 +82,9 @@ class MemoryDestination:
     def startup(self, context: DestinationContext) -> None:
         pass
 
+    def claim(self) -> None:
+        """Cannot fence: runs that share this object look the same to it."""
+
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         with self._lock:
             table = self._tables.get(schema.table.id)

@@ -50,6 +50,9 @@ class NullDestination:
     def startup(self, context: DestinationContext) -> None:
         pass
 
+    def claim(self) -> None:
+        """Nothing is written, so there is nothing to fence."""
+
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         with self._lock:
             return self._applied.get(schema.table.id)

@@ -122,6 +122,9 @@ class StdoutDestination:
     def startup(self, context: DestinationContext) -> None:
         pass
 
+    def claim(self) -> None:
+        """Cannot fence: a stream has no record of who writes to it."""
+
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         return None
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 from ..config.destination import DESTINATION_SETTINGS, DestinationConfig, StdoutConfig
 from ..config.destination_class import destination_class, settings_of
@@ -164,6 +165,7 @@ def build_shared(
         memory=MemoryMonitor(config.memory_backpressure, config.memory_refresh_interval_ms, memory_changed),
         metrics=metrics,
         lanes=len(outlets),
+        run_id=uuid4().hex,
     )
 
 
@@ -188,6 +190,7 @@ def build_engine(shared: Shared, outlet: Outlet, stopping: threading.Event) -> E
         stopping=stopping,
         lane=outlet.name,
         lanes=shared.lanes,
+        run_id=shared.run_id,
     )
 
 

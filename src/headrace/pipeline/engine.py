@@ -68,6 +68,8 @@ class Engine:
     """The destination's name; none if it is the only one."""
     lanes: int = 1
     """How many there are: they share the memory."""
+    run_id: str = ""
+    """A random word for this start of the pipeline, the same for all its lanes."""
 
     @property
     def sync_tag(self) -> str:

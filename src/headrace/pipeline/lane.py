@@ -20,6 +20,7 @@ from .build import build_engine
 from .discovery import Discovery
 from .outlets import Outlet
 from .shared import Shared
+from .source import Source
 from .status import TableStatus
 from .table_sync import TableSync
 
@@ -55,8 +56,17 @@ class Lane:
         """Open the destination."""
         engine, config = self.engine, self.engine.config
         self._opened = True
-        context = DestinationContext(config.id, engine.store, engine.spark, tuple(published), config.quarantine)
+        context = DestinationContext(
+            config.id,
+            engine.store,
+            engine.spark,
+            tuple(published),
+            config.quarantine,
+            source=Source(config).identity(),
+            run_id=engine.run_id,
+        )
         engine.destination.startup(context)
+        engine.destination.claim()
 
     def begin(self, published: Sequence[ReplicatedTableSchema]) -> None:
         """Take up every table where it stands. The receiver runs, unless the pipeline only copies."""

@@ -89,6 +89,7 @@ class Replay:
         schemas = tuple(_first_schema(table) for table in tables)
         self._destination.startup(replace(self._context, tables=schemas))
         try:
+            self._destination.claim()
             return self._run(reading, dict(zip(schemas, tables, strict=True)), fresh)
         finally:
             self._destination.shutdown()

@@ -26,3 +26,5 @@ class Shared:
     memory: MemoryMonitor
     metrics: Metrics
     lanes: int
+    run_id: str
+    """A random word for this life."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import structlog
 
 from ..config.pipeline import InvalidatedSlotBehavior, PipelineConfig, PipelineMode
+from ..destinations.contract import SourceIdentity
 from ..errors import (
     ConfigError,
     PublicationNotFound,
@@ -19,6 +20,7 @@ from ..errors import (
     SourceError,
     SourceSchemaError,
 )
+from ..postgres.catalog import source_identity
 from ..postgres.connection import connect
 from ..postgres.publications import publication_outline, published_tables, read_publication
 from ..postgres.slots import create_slot, drop_slot, slot_state
@@ -60,6 +62,12 @@ class Source:
             msg = f"publication {self.config.publication_name} has no tables"
             raise SourceSchemaError(msg, hint="ALTER PUBLICATION … ADD TABLE …")
         return tables
+
+    def identity(self) -> SourceIdentity:
+        """The cluster's system identifier and the database's name, for the records of destinations."""
+        with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
+            system_id, database = source_identity(connection)
+        return SourceIdentity(system_id, database)
 
     def install(self) -> None:
         """Put into the source what tells of DDL, as the settings say."""

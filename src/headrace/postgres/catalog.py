@@ -17,7 +17,7 @@ from ..schema import Column, PgType, ReplicaIdentity, TableName, TableSchema
 from .source.script import describe_query
 from .translation import translated_errors
 
-__all__ = ["current_name", "described_tables", "table_schema", "table_schemas"]
+__all__ = ["current_name", "described_tables", "source_identity", "table_schema", "table_schemas"]
 
 _QUERY = describe_query().replace("%", "%%").replace("$1", "%(ids)s::pg_catalog.oid[]")
 _SET_AND_TELL = """
@@ -47,6 +47,15 @@ def current_name(connection: psycopg.Connection[Any], table_id: int) -> TableNam
     with translated_errors("cannot read table definitions"):
         row = connection.execute(_NAME, (table_id,)).fetchone()
     return None if row is None else TableName(*row)
+
+
+def source_identity(connection: psycopg.Connection[Any]) -> tuple[str, str]:
+    """Return the cluster's system identifier and the name of the connected database."""
+    query = "SELECT system_identifier::text, pg_catalog.current_database() FROM pg_catalog.pg_control_system()"
+    with translated_errors("cannot read the system identifier"):
+        row = connection.execute(query).fetchone()
+    assert row is not None
+    return str(row[0]), str(row[1])
 
 
 def described_tables(document: _Record) -> dict[int, TableSchema]:

@@ -22,7 +22,7 @@ from ..destinations.contract import DestinationContext, Durability
 from ..destinations.existing_rows import existing_value
 from ..destinations.fold import folded
 from ..destinations.rows import Rows
-from ..errors import DestinationError
+from ..errors import DestinationError, DestinationFenced, DestinationRejected, RetryPolicy
 from ..events import Relation, Truncate
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema, TableName
@@ -39,6 +39,9 @@ _BUSY_SECONDS = 30.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS tables (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_lsn INTEGER, shape TEXT
+);
+CREATE TABLE IF NOT EXISTS owner (
+    pipeline_id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, run_id TEXT NOT NULL, source TEXT
 );
 CREATE TABLE IF NOT EXISTS state (table_id INTEGER NOT NULL, key TEXT NOT NULL, row TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS state_key ON state (table_id, key);
@@ -90,10 +93,27 @@ class DurableDestination:
         # Reentrant: a seam may look at what is there.
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
+        self._context: DestinationContext | None = None
+        self._epoch: int | None = None
 
     def startup(self, context: DestinationContext) -> None:
+        self._context = context
         with self._reading():
             pass
+
+    def claim(self) -> None:
+        context = self._context
+        assert context is not None, "claim comes after startup"
+        source = None if context.source is None else str(context.source)
+        with self._transaction("the record of its owner") as connection:
+            query = "SELECT epoch, source FROM owner WHERE pipeline_id = ?"
+            epoch, before = connection.execute(query, (context.pipeline_id,)).fetchone() or (0, None)
+            if source is not None and before is not None and source != before:
+                msg = f"pipeline {context.pipeline_id} at {self._path} belongs to {before}, not to {source}"
+                raise DestinationRejected(msg, hint="give one of the two pipelines another id")
+            row = (context.pipeline_id, epoch + 1, context.run_id, source or before)
+            connection.execute("INSERT OR REPLACE INTO owner VALUES (?, ?, ?, ?)", row)
+        self._epoch = epoch + 1
 
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         with self._reading() as connection:
@@ -201,19 +221,37 @@ class DurableDestination:
     @contextmanager
     def _writing(self, method: str, schema: ReplicatedTableSchema) -> Iterator[sqlite3.Connection]:
         table = str(schema.table.name)
+        with self._transaction(f"table {table}") as connection:
+            self._check_epoch(connection)
+            yield connection
+            self._before_commit(method, table)
+        self._after_commit(method, table)
+
+    def _check_epoch(self, connection: sqlite3.Connection) -> None:
+        if self._context is None:
+            return  # used without a pipeline
+        if self._epoch is None:
+            msg = f"{self._path} is written to before it was claimed"
+            raise DestinationError(msg, hint="this is a bug in headrace", retry=RetryPolicy.NONE)
+        pipeline_id = self._context.pipeline_id
+        (epoch,) = connection.execute("SELECT epoch FROM owner WHERE pipeline_id = ?", (pipeline_id,)).fetchone()
+        if epoch != self._epoch:
+            msg = f"another run of pipeline {pipeline_id} has taken over {self._path}"
+            raise DestinationFenced(msg, detail=f"its epoch is {epoch}, this run has {self._epoch}")
+
+    @contextmanager
+    def _transaction(self, what: str) -> Iterator[sqlite3.Connection]:
         with self._reading() as connection:
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
-                self._before_commit(method, table)
                 connection.execute("COMMIT")
             except sqlite3.Error as error:
-                msg = f"cannot write table {table} to {self._path}"
+                msg = f"cannot write {what} to {self._path}"
                 raise DestinationError(msg, detail=str(error)) from error
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-        self._after_commit(method, table)
 
 
 def _nothing(method: str, table: str) -> None:

@@ -30,6 +30,10 @@ class FaultyDestination:
         self._fail("startup", None)
         self._inner.startup(context)
 
+    def claim(self) -> None:
+        self._fail("claim", None)
+        self._inner.claim()
+
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         self._fail("applied_lsn", str(schema.table.name))
         return self._inner.applied_lsn(schema)

@@ -32,6 +32,7 @@ from headrace.testing.local_rows import Inserted, batch_of, local_rows, transact
 BATCH = batch_of(transaction(Lsn(100), Inserted(ORDERS, {"id": 1})), end=Lsn(200))
 CALLS: dict[str, Callable[[Destination], object]] = {
     "startup": lambda d: d.startup(DestinationContext(1, MemoryStore(), None)),
+    "claim": lambda d: d.claim(),
     "applied_lsn": lambda d: d.applied_lsn(ORDERS),
     "copied_parts": lambda d: d.copied_parts(ORDERS),
     "drop_table_for_copy": lambda d: d.drop_table_for_copy(ORDERS),
@@ -40,7 +41,7 @@ CALLS: dict[str, Callable[[Destination], object]] = {
     "flush": lambda d: d.flush(),
     "shutdown": lambda d: d.shutdown(),
 }
-TABLELESS = {"startup", "flush", "shutdown"}
+TABLELESS = {"startup", "claim", "flush", "shutdown"}
 
 
 class Failing:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import DestinationConflict, DestinationError
+from headrace.destinations import DestinationContext, SourceIdentity
+from headrace.errors import DestinationConflict, DestinationError, DestinationFenced, DestinationRejected
 from headrace.events import UNCHANGED
 from headrace.lsn import Lsn
+from headrace.stores import MemoryStore
 from headrace.testing.durable_destination import DurableDestination, LoggedChange, Seam
 from headrace.testing.example_tables import ORDERS, VISITS, example_table
 from headrace.testing.local_rows import (
@@ -199,3 +201,45 @@ def test_a_seam_may_look_at_what_is_there(tmp_path: Path) -> None:
     with opened(tmp_path, lambda method, table: seen.append(destination.applied_lsn(ORDERS))) as destination:
         write(destination, Inserted(ORDERS, order(1)))
     assert seen == [Lsn(110)]
+
+
+def started(destination: DurableDestination, database: str = "shop") -> DurableDestination:
+    source = SourceIdentity("7301", database)
+    destination.startup(DestinationContext(1, MemoryStore(), None, source=source, run_id="r"))
+    return destination
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda d: d.write_table_rows(ORDERS, local_rows(ORDERS, [order(9)]), 1),
+        lambda d: write(d, Inserted(ORDERS, order(9)), at=900),
+        lambda d: d.drop_table_for_copy(ORDERS),
+        lambda d: d.drop_table(ORDERS),
+    ],
+)
+def test_a_run_that_was_replaced_is_fenced(tmp_path: Path, late: Callable[[DurableDestination], None]) -> None:
+    with opened(tmp_path) as first, opened(tmp_path) as second:
+        started(first).claim()
+        first.write_table_rows(ORDERS, local_rows(ORDERS, [order(1)]), 0)
+        started(second)
+        write(first, Inserted(ORDERS, order(2)))
+        second.claim()
+        with pytest.raises(DestinationFenced):
+            late(first)
+        assert second.applied_lsn(ORDERS) == Lsn(110)
+        assert second.rows("public.orders") == [order(1), order(2)]
+
+
+def test_nothing_is_written_before_a_claim(tmp_path: Path) -> None:
+    with opened(tmp_path) as destination, pytest.raises(DestinationError, match="before it was claimed"):
+        write(started(destination), Inserted(ORDERS, order(1)))
+
+
+def test_a_pipeline_of_the_same_id_and_another_source_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path) as first, opened(tmp_path) as second:
+        started(first).claim()
+        started(second, "crm")
+        with pytest.raises(DestinationRejected, match="belongs to database shop of system 7301, not to database crm"):
+            second.claim()
+        write(first, Inserted(ORDERS, order(1)))

@@ -97,6 +97,9 @@ class DuckDBDestination:
         tables = Tables(name, records, context.store)
         self._open = _Open(context, database, records, tables, plans, quarantine, staging, maintenance)
 
+    def claim(self) -> None:
+        pass
+
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         record = self._record(schema)
         return None if record is None else record.lsn

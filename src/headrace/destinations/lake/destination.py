@@ -128,6 +128,9 @@ class LakeDestination:
         quarantine.open()
         maintenance.start()
 
+    def claim(self) -> None:
+        pass
+
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         record = self._record(schema)
         return None if record is None else record.lsn

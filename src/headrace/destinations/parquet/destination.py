@@ -57,6 +57,9 @@ class ParquetDestination:
                 self._directories[table_id] = directory
                 self._storage.delete(leftovers(self._storage, directory))
 
+    def claim(self) -> None:
+        pass
+
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         return self._log(schema).applied
 

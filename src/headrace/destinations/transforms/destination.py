@@ -40,6 +40,9 @@ class Transformed:
         self._transforms.startup(context)
         self._inner.startup(replace(context, tables=tuple(self._target(schema) for schema in context.tables)))
 
+    def claim(self) -> None:
+        self._inner.claim()
+
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         return self._inner.applied_lsn(self._named(schema))
 

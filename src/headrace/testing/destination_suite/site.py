@@ -47,6 +47,7 @@ class Site:
     def _start(self) -> None:
         """With an empty store: what is to be known again, the destination knows."""
         self.destination.startup(DestinationContext(1, MemoryStore(), self.spark, self._tables))
+        self.destination.claim()
 
     def restart(self) -> None:
         self.close()
