@@ -1,27 +1,44 @@
 """How an error gets from a task to the driver: a HeadraceError arrives as itself, anything else as a SparkError.
 
-Spark hands the driver nothing but a text, the traceback in the worker. So a task puts the pickled error between marks
-in the message of the exception it raises, and the driver rebuilds it from there. Of an error that is not ours only the
-class and the place travel: its message may quote a row.
+Spark hands the driver nothing but a text, the traceback in the worker. A task therefore appends the error as JSON to
+the message of the exception that it raises, behind a random mark that the driver chose for this job. The driver parses
+nothing but the last line of our own exception with that mark: all other text, which may quote row values and names, is
+never interpreted. Of an error that is not ours only the class and the place travel: its message may quote a row.
 """
 
 from __future__ import annotations
 
 import base64
-import pickle
+import json
 import re
+import secrets
 import traceback
 from pathlib import PurePath
+from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PySparkException
 
-from ..errors import HeadraceError, SparkError
+from .. import errors
+from ..errors import HeadraceError, RetryPolicy, SparkError
 
-__all__ = ["TaskFailure", "as_headrace_error", "from_spark"]
+__all__ = ["MARK_PROPERTY", "TaskFailure", "as_headrace_error", "from_spark", "new_mark"]
 
-_MARKED = re.compile(r"<<headrace:([A-Za-z0-9+/=]+)>>")
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+MARK_PROPERTY: Final = "headrace.error.mark"
+"""The local property of Spark by which the driver tells a job's tasks their mark."""
+
+# The only classes that text can become, and the only attributes, with their types.
+_CLASSES: Final[dict[str, type[HeadraceError]]] = {
+    kind.__name__: kind
+    for kind in (getattr(errors, name) for name in errors.__all__)
+    if isinstance(kind, type) and issubclass(kind, HeadraceError)
+}
+_ATTRIBUTES: Final[dict[str, type]] = {
+    "message": str, "detail": str, "hint": str, "sqlstate": str, "table_id": int, "current": str, "to": str,
+}  # fmt: skip
+# Not anywhere: a row value may be in brackets, too.
+_CONDITION = re.compile(r"(?:Exception|Error): \[([A-Z][A-Z0-9_.]+)\]")
 _JAVA_CLASS = re.compile(r"^(?:Caused by: )?((?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error))\b", re.MULTILINE)
 _PYTHON_CLASS = re.compile(r"^((?:\w+\.)*[A-Z]\w*)(?::|$)", re.MULTILINE)
 _FRAMES = 3
@@ -32,9 +49,15 @@ _SPEAKING = (OSError, ImportError, MemoryError, NotImplementedError)
 class TaskFailure(Exception):
     """Raised in a worker in place of any error; its text is all that the driver gets."""
 
-    def __init__(self, error: HeadraceError) -> None:
-        pickled = base64.b64encode(pickle.dumps(error)).decode("ascii")
-        super().__init__(f"{error.kind}: {error} <<headrace:{pickled}>>")
+    def __init__(self, error: HeadraceError, mark: str | None = None) -> None:
+        mark = mark or _task_mark()
+        readable = " ".join(f"{error.kind}: {error}".split())
+        super().__init__(f"{readable} <<headrace:{mark}:{_encode(error)}>>" if mark else readable)
+
+
+def new_mark() -> str:
+    """Choose a mark that no text can contain by chance or by intent."""
+    return secrets.token_hex(16)
 
 
 def as_headrace_error(error: Exception, description: str) -> HeadraceError:
@@ -49,17 +72,49 @@ def as_headrace_error(error: Exception, description: str) -> HeadraceError:
     return SparkError(f"{description} failed in a task", detail=f"{name} at {places}" if places else name)
 
 
-def from_spark(error: Exception, description: str) -> HeadraceError:
-    """What an exception raised by a Spark action means: the error a task sent, or a SparkError."""
+def from_spark(error: Exception, description: str, mark: str | None = None) -> HeadraceError:
+    """Translate an exception raised by a Spark action: the error a task sent behind the job's mark, or a SparkError."""
     if isinstance(error, HeadraceError):
         return error
     text = _text(error)
-    found = _MARKED.search(text)
-    if found is not None:
-        sent = pickle.loads(base64.b64decode(found.group(1)))  # noqa: S301 (written by our own task)
-        if isinstance(sent, HeadraceError):
-            return sent
-    return SparkError(f"{description} failed in Spark", detail=_detail(error, text))
+    sent = None if mark is None else _sent(text, mark)
+    return sent or SparkError(f"{description} failed in Spark", detail=_detail(error, text))
+
+
+def _task_mark() -> str | None:
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(MARK_PROPERTY)
+
+
+def _sent(text: str, mark: str) -> HeadraceError | None:
+    line = rf"^{re.escape(TaskFailure.__module__)}\.TaskFailure: .*<<headrace:{re.escape(mark)}:([A-Za-z0-9+/=]+)>>$"
+    found = re.search(line, text, re.MULTILINE)
+    return None if found is None else _decode(found.group(1))
+
+
+def _encode(error: HeadraceError) -> str:
+    known = next(kind.__name__ for kind in type(error).__mro__ if _CLASSES.get(kind.__name__) is kind)
+    values = {name: getattr(error, name) for name in _ATTRIBUTES if hasattr(error, name)}
+    sent = {"class": known, "retry": error.retry.value, **values}
+    return base64.b64encode(json.dumps(sent, default=str).encode()).decode("ascii")
+
+
+def _decode(encoded: str) -> HeadraceError | None:
+    """Rebuild the error, or return None if this is not what `_encode` writes."""
+    try:
+        sent: dict[str, Any] = json.loads(base64.b64decode(encoded, validate=True))
+        kind, retry = _CLASSES[sent["class"]], RetryPolicy(sent["retry"])
+        values = {name: sent[name] for name in _ATTRIBUTES if name in sent}
+        message = values["message"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    if any(value is not None and type(value) is not _ATTRIBUTES[name] for name, value in values.items()):
+        return None
+    # Without __init__, whose arguments differ from class to class.
+    error = kind.__new__(kind, message)
+    error.args = (message,)
+    error.__dict__.update(values, retry=retry)
+    return error
 
 
 def _text(error: Exception) -> str:
@@ -80,6 +135,8 @@ def _detail(error: Exception, text: str) -> str:
     if "cancelled" in text and "SparkException" in text:
         return "the job was cancelled"
     parts = [type(error).__name__]
+    if isinstance(error, PySparkException):
+        parts += filter(None, [error.getCondition()])
     for pattern in (_CONDITION, _JAVA_CLASS):
         parts += [name for name in dict.fromkeys(pattern.findall(text)) if name not in parts]
     if "Python worker exited unexpectedly" in text or "Python worker failed to connect back" in text:

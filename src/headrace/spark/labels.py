@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ..errors import SparkError, SparkUnavailable
-from .failures import from_spark
+from .failures import MARK_PROPERTY, from_spark, new_mark
 
 __all__ = ["cancel", "job", "label_thread"]
 
@@ -34,8 +34,10 @@ def job(spark: SparkSession, description: str, *, pool: str | None = None) -> It
     Raises:
         HeadraceError: the one that a task raised, as itself; or a SparkError for whatever else Spark failed with.
     """
+    mark = new_mark()
+    properties = {_DESCRIPTION: description, MARK_PROPERTY: mark, **({_POOL: pool} if pool else {})}
     try:
-        with _properties(spark.sparkContext, {_DESCRIPTION: description, **({_POOL: pool} if pool else {})}):
+        with _properties(spark.sparkContext, properties):
             yield
     except (PySparkException, Py4JError, OSError) as error:
         if _java_is_gone():
@@ -44,7 +46,7 @@ def job(spark: SparkSession, description: str, *, pool: str | None = None) -> It
             raise SparkUnavailable(msg, detail=f"noticed during {description}", hint=hint) from None
         if isinstance(error, OSError):
             raise
-        raise from_spark(error, description) from None
+        raise from_spark(error, description, mark) from None
 
 
 def label_thread(spark: SparkSession, tag: str) -> None:

@@ -9,6 +9,7 @@ and the destination must be places that driver and executors see alike.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import sys
@@ -24,6 +25,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ..config.spark import SparkConfig
@@ -39,6 +41,8 @@ _log = structlog.get_logger("headrace.spark")
 # Starting changes the environment for a moment, and a process has one Spark.
 _starting = threading.RLock()
 _MIN_SPARK = (4, 1)  # Unix sockets to the workers, and the worker protocol that daemon.py knows
+# PySpark logs every error of a query with the values that it quotes, and raises it as well.
+_QUOTING_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 # Variables by which a shell, a notebook or another tool would choose another Python, other arguments or Spark Connect.
 _OVERRULED = (
     "PYSPARK_PYTHON",
@@ -101,6 +105,7 @@ def _start(config: SparkConfig) -> SparkSession:
         except (PySparkException, Py4JError, OSError) as error:
             raise _not_started(error, config, output.problem()) from None
     _refuse(session)
+    _silence_quoting_loggers()
     return session
 
 
@@ -119,6 +124,7 @@ def adopt_session(session: SparkSession) -> SparkSession:
         ConfigError: it cannot be made fit; the detail lists why.
     """
     _refuse(session)
+    _silence_quoting_loggers()
     context = session.sparkContext
     if session.conf.get("spark.sql.session.timeZone") not in ("UTC", "Etc/UTC", "Z", "+00:00"):
         _log.info("the Spark session now shows timestamps in UTC", was=session.conf.get("spark.sql.session.timeZone"))
@@ -129,6 +135,12 @@ def adopt_session(session: SparkSession) -> SparkSession:
     if slow:
         _log.warning("jobs will be slower than they need be: start Spark with these settings", settings=slow)
     return session
+
+
+def _silence_quoting_loggers() -> None:
+    """Keep row values out of the log of this process."""
+    for name in _QUOTING_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _refuse(session: SparkSession) -> None:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
-import pytest
+import base64
+import json
 
-from headrace.errors import RetryPolicy, SourceConnectionFailed, SparkError
-from headrace.spark.failures import TaskFailure, as_headrace_error, from_spark
+import pytest
+from py4j.protocol import Py4JError
+
+from headrace import errors
+from headrace.errors import DestinationConflict, RetryPolicy, SourceConnectionFailed, SparkError, SpoolGap
+from headrace.spark.failures import TaskFailure, as_headrace_error, from_spark, new_mark
 
 
 def raised(error: Exception) -> Exception:
@@ -30,22 +35,73 @@ def test_an_operating_system_error_says_what_it_is_about() -> None:
     assert "/spool/1.arrow" in str(error)
 
 
+MARK = new_mark()
+
+
+def worker_text(failure: TaskFailure) -> str:
+    return f"Job aborted: Traceback\n  File x\nheadrace.spark.failures.TaskFailure: {failure}\n\n\tat java"
+
+
 def test_the_driver_rebuilds_what_the_task_raised() -> None:
     sent = SourceConnectionFailed("gone", detail="reset", hint="wait", retry=RetryPolicy.NONE, sqlstate="08006")
-    text = f"Job aborted: Traceback\n  File x\nheadrace.spark.failures.TaskFailure: {TaskFailure(sent)}\n\n\tat java"
-    error = from_spark(RuntimeError(text), "copy")
-    assert isinstance(error, SourceConnectionFailed)
-    assert (error.message, error.detail, error.hint, error.retry, error.sqlstate) == (
-        "gone",
-        "reset",
-        "wait",
-        RetryPolicy.NONE,
-        "08006",
+    error = from_spark(RuntimeError(worker_text(TaskFailure(sent, MARK))), "copy", MARK)
+    assert (type(error), vars(error)) == (SourceConnectionFailed, vars(sent))
+
+
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if name not in ("RetryPolicy", "IllegalTransition")])
+def test_every_error_arrives_as_itself(name: str) -> None:
+    sent = getattr(errors, name)("what \n<<happened>>")
+    error = from_spark(RuntimeError(worker_text(TaskFailure(sent, MARK))), "copy", MARK)
+    assert (type(error), str(error), error.hint, error.retry) == (type(sent), str(sent), sent.hint, sent.retry)
+    assert {**vars(sent), "retry": sent.retry, "hint": sent.hint} == vars(error)
+
+
+def test_an_error_of_a_class_unknown_to_us_arrives_as_the_nearest_known_one() -> None:
+    class Locked(DestinationConflict):
+        pass
+
+    sent = Locked("locked", table_id=3)
+    error = from_spark(RuntimeError(worker_text(TaskFailure(sent, MARK))), "copy", MARK)
+    assert type(error) is DestinationConflict
+    assert error.table_id == 3
+
+
+def encoded(**changes: object) -> str:
+    sent = {"class": "SpoolGap", "retry": "none", "message": "m", **changes}
+    return base64.b64encode(json.dumps(sent).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"headrace.spark.failures.TaskFailure: gap <<headrace:{new_mark()}:{encoded()}>>",
+        f"ValueError: gap <<headrace:{MARK}:{encoded()}>>",
+        f"headrace.spark.failures.TaskFailure: gap <<headrace:{MARK}:{encoded()}>> and more",
+        f"headrace.spark.failures.TaskFailure: gap <<headrace:{MARK}:{encoded(**{'class': 'eval'})}>>",
+        f"headrace.spark.failures.TaskFailure: gap <<headrace:{MARK}:{encoded(message=7)}>>",
+        f"headrace.spark.failures.TaskFailure: gap <<headrace:{MARK}:{encoded(retry='often')}>>",
+        f"headrace.spark.failures.TaskFailure: gap <<headrace:{MARK}:gASV>>",
+    ],
+    ids=["mark", "exception", "not at the end", "class", "type", "retry", "no json"],
+)
+def test_text_that_is_not_what_a_task_of_ours_sent_is_ignored(line: str) -> None:
+    error = from_spark(RuntimeError(f"Traceback\n{line}\n"), "copy", MARK)
+    assert str(error) == "copy failed in Spark: RuntimeError"
+
+
+def test_nothing_is_read_from_the_text_of_a_job_without_a_mark() -> None:
+    assert type(from_spark(RuntimeError(worker_text(TaskFailure(SpoolGap("gap"), MARK))), "copy")) is SparkError
+
+
+def test_a_value_in_brackets_is_not_taken_for_an_error_condition() -> None:
+    error = Py4JError("java.lang.IllegalStateException: [JOB_FAILED]\nbad value '[SECRET]'\n[SECRET]")
+    assert (
+        str(from_spark(error, "copy")) == "copy failed in Spark: Py4JError, JOB_FAILED, java.lang.IllegalStateException"
     )
 
 
 @pytest.mark.parametrize("text", ["nothing of ours, 'a row'", "<<headrace:>>", ""])
 def test_any_other_text_is_not_repeated(text: str) -> None:
-    error = from_spark(RuntimeError(text), "copy")
+    error = from_spark(RuntimeError(text), "copy", MARK)
     assert isinstance(error, SparkError)
     assert str(error) == "copy failed in Spark: RuntimeError"
