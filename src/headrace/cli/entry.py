@@ -1,4 +1,4 @@
-"""Where the `headrace` command begins: Ctrl-C is quiet before there is anything else to hear it.
+"""Where the `headrace` command begins: passwords leave the process list, and Ctrl-C is quiet from the first moment.
 
 An exception out of a signal handler would come up in the middle of some library's import: a traceback at best, at worst
 a library that says it is not installed properly. What this module imports at its top, Python has loaded by itself.
@@ -7,8 +7,9 @@ a library that says it is not installed properly. What this module imports at it
 from __future__ import annotations
 
 import os
+import sys
 
-__all__ = ["QuietInterrupts", "main"]
+__all__ = ["QuietInterrupts", "main", "without_password"]
 
 _STOPPED = 130
 """`ExitCode.CUT_OFF`, which would have to be imported."""
@@ -38,6 +39,7 @@ def main() -> None:
     """Run the command that the arguments name, and leave with its exit code."""
     try:
         with QuietInterrupts():
+            _hide_passwords()
             from .main import app  # noqa: PLC0415 - see above
         try:
             app()
@@ -46,6 +48,41 @@ def main() -> None:
             QuietInterrupts().__enter__()
     except KeyboardInterrupt:
         _leave()
+
+
+def _hide_passwords() -> None:
+    """Start this process again without the password that its arguments hold, which all users can see; keep the pid."""
+    if not any("password" in text or "://" in text for text in sys.argv[1:]):
+        return
+    given = sys.orig_argv[-len(sys.argv) + 1 :]
+    hidden = [without_password(text) for text in given]
+    passwords = [password for _, password in hidden if password is not None]
+    if passwords:
+        command = [sys.executable, *sys.orig_argv[1 : -len(given)], *(text for text, _ in hidden)]
+        os.execve(sys.executable, command, {**os.environ, "PGPASSWORD": passwords[-1]})  # noqa: S606
+
+
+def without_password(text: str) -> tuple[str, str | None]:
+    """Split a connection string, or an option with one, into the string without its password, and the password."""
+    import re  # noqa: PLC0415
+    from urllib.parse import unquote  # noqa: PLC0415
+
+    uri = re.match(r"((?:--\w+=)?postgres(?:ql)?://)(.*)", text, re.DOTALL)
+    if uri is None:
+        keyword = re.search(r"(?:^|[\s=])password\s*=\s*('(?:[^'\\]|\\.)*'|[^\s']+)", text)
+        if keyword is None or text.startswith("--password"):
+            return text, None
+        value = keyword[1][1:-1] if keyword[1].startswith("'") else keyword[1]
+        start = keyword.start() + keyword[0].index("password")
+        return text[:start] + text[keyword.end() :].lstrip(), re.sub(r"\\(.)", r"\1", value)
+    scheme, rest = uri[1], uri[2]
+    authority = re.match(r"([^:@/?]*):([^@/?]*)@", rest)
+    if authority is not None:
+        return f"{scheme}{authority[1]}@{rest[authority.end() :]}", unquote(authority[2])
+    query = re.search(r"([?&])password=([^&]*)&?", rest)
+    if query is not None:
+        return scheme + (rest[: query.start()] + query[1] + rest[query.end() :]).rstrip("?&"), unquote(query[2])
+    return text, None
 
 
 def _leave(*_: object) -> None:

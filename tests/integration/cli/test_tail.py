@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,11 @@ ENVIRONMENT = {"COLUMNS": "200", "TERM": "xterm-256color", "JAVA_HOME": "/nonexi
 class Tail:
     """The command at work, from the moment it follows the stream."""
 
-    def __init__(self, *arguments: str, stdout: int = subprocess.PIPE) -> None:
+    def __init__(self, *arguments: str, stdout: int = subprocess.PIPE, command: Sequence[str] = COMMAND) -> None:
         hidden = ("PG", "HEADRACE_SOURCE", "NO_COLOR", "FORCE_COLOR")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         self.process = subprocess.Popen(
-            [*COMMAND, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, env={**clean, **ENVIRONMENT}
+            [*command, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, env={**clean, **ENVIRONMENT}
         )
         self.told: list[str] = []
 
@@ -69,8 +69,8 @@ class Tail:
 
 
 @contextmanager
-def tailing(*arguments: str, stdout: int = subprocess.PIPE) -> Iterator[Tail]:
-    tail = Tail(*arguments, stdout=stdout)
+def tailing(*arguments: str, stdout: int = subprocess.PIPE, command: Sequence[str] = COMMAND) -> Iterator[Tail]:
+    tail = Tail(*arguments, stdout=stdout, command=command)
     try:
         yield tail.started()
     finally:
@@ -279,6 +279,19 @@ def test_a_publication_of_its_own_is_gone_afterwards(connection: Connection, con
     assert code == 2
     assert "UPDATE and DELETE on public.keyless would fail" in told
     assert_nothing_is_left(connection, publications=0)
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_password_in_the_source_is_not_in_the_process_list(connection: Connection, conninfo: str) -> None:
+    it = parse_conninfo(conninfo)
+    source = f"postgresql://{it.username}:{PASSWORD}@{it.host}:{it.port}/{it.name}"
+    command = [sys.executable, "-c", "from headrace.cli.entry import main; main()", "tail"]
+    with tailing(source, "--publication", "pub", "--limit", "1", command=command) as tail:
+        shown = Path(f"/proc/{tail.process.pid}/cmdline").read_bytes()
+        assert PASSWORD.encode() not in shown
+        assert b"tail" in shown
+        connection.execute("INSERT INTO orders (id) VALUES (77)")
+        assert tail.ended() == 0
 
 
 def test_without_a_publication_it_says_what_to_do(connection: Connection, conninfo: str) -> None:
