@@ -16,7 +16,7 @@ from ..stores.sqlite import is_made
 
 __all__ = ["known_stores", "lane_names", "required_stores"]
 
-_IS_THERE = "SELECT to_regclass('headrace.migration') IS NOT NULL"
+_IS_THERE = "SELECT pg_catalog.to_regclass('headrace.migration') IS NOT NULL"
 
 
 @contextmanager

@@ -28,8 +28,10 @@ slot_app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", help="The 
 
 _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed where there is no terminal.")]
 
-_READER = "SELECT coalesce(host(client_addr), 'a local socket'), application_name FROM pg_stat_activity WHERE pid = %s"
-_RETAINED = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), %s::pg_lsn)::int8 WHERE NOT pg_is_in_recovery()"
+_READER = """SELECT coalesce(pg_catalog.host(client_addr), 'a local socket'), application_name
+FROM pg_catalog.pg_stat_activity WHERE pid = %s"""
+_RETAINED = """SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), %s::pg_catalog.pg_lsn)::int8
+WHERE NOT pg_catalog.pg_is_in_recovery()"""
 
 
 @slot_app.command()

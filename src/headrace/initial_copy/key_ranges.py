@@ -31,7 +31,8 @@ _SAMPLED_BLOCKS, _SAMPLED_PER_RANGE = 1_000, 4
 
 _BOUNDS = """
 SELECT found.bound::text FROM (
-    SELECT DISTINCT unnest(percentile_disc(%(fractions)s::float8[]) WITHIN GROUP (ORDER BY {key}::{type})) AS bound
+    SELECT DISTINCT pg_catalog.unnest(
+        pg_catalog.percentile_disc(%(fractions)s::float8[]) WITHIN GROUP (ORDER BY {key}::{type})) AS bound
     FROM {table} TABLESAMPLE SYSTEM (%(percent)s) REPEATABLE (1)
 ) found ORDER BY found.bound
 """

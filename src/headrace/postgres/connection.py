@@ -28,8 +28,11 @@ __all__ = [
     "parse_conninfo",
 ]
 
-# The decoder relies on each of these: they fix the text of dates, intervals, floats, bytea and time zones.
+# The decoder relies on these: they fix the text of dates, intervals, floats, bytea, time zones and names (regclass).
+# The search_path also keeps functions and operators that other roles made out of name resolution. Without a space: it
+# is passed as a command-line option.
 SESSION_SETTINGS = {
+    "search_path": "pg_catalog,pg_temp",
     "datestyle": "ISO",
     "intervalstyle": "postgres",
     "extra_float_digits": "3",

@@ -44,7 +44,7 @@ SELECT c.oid::int8, {attnames}, {listed}, {rowfilter},
         ORDER BY 1),
     CASE WHEN c.relkind = 'p' THEN ARRAY(
         SELECT ARRAY[t.relid::oid::int8, COALESCE(pg_catalog.pg_relation_filenode(t.relid), t.relid::oid)::int8 + (
-            SELECT COALESCE(sum(i.xmin::text::int8)::int8 %% 2147483648 << 32, 0)
+            SELECT COALESCE(pg_catalog.sum(i.xmin::text::int8)::int8 %% 2147483648 << 32, 0)
             FROM pg_catalog.pg_partition_ancestors(t.relid) a JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.relid)]
         FROM pg_catalog.pg_partition_tree(c.oid) t WHERE t.isleaf AND t.level > 0 ORDER BY t.relid::oid) END,
     ARRAY(SELECT a.attnum::int4 FROM pg_catalog.pg_attribute a
@@ -112,7 +112,8 @@ def publication_exists(connection: psycopg.Connection[Any], name: str) -> bool:
 def read_publication(connection: psycopg.Connection[Any], name: str) -> Publication:
     """The publication's own settings. Raises PublicationNotFound."""
     schemas = _SCHEMAS if ServerVersion.of(connection).tables_in_schema else "ARRAY[]::text[]"
-    query = f"SELECT to_jsonb(p) AS settings, {schemas} AS schemas FROM pg_catalog.pg_publication p WHERE pubname = %s"
+    query = f"""SELECT pg_catalog.to_jsonb(p) AS settings, {schemas} AS schemas
+        FROM pg_catalog.pg_publication p WHERE pubname = %s"""
     with translated_errors("cannot read publications"), connection.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(query, (name,)).fetchone()
     if row is None:

@@ -53,7 +53,7 @@ class SlotState:
 
 def slot_state(connection: psycopg.Connection[Any], name: str) -> SlotState | None:
     """The slot as it is now, or None."""
-    query = "SELECT to_jsonb(s) FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s"
+    query = "SELECT pg_catalog.to_jsonb(s) FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s"
     with translated_errors("cannot read replication slots"):
         row = connection.execute(query, (name,)).fetchone()
     return None if row is None else _state(row[0])
@@ -107,7 +107,7 @@ def create_slot(
         try:
             with connection.transaction():
                 limit = str(int(timeout_s * 1000))
-                connection.execute("SELECT set_config('statement_timeout', %s, true)", (limit,))
+                connection.execute("SELECT pg_catalog.set_config('statement_timeout', %s, true)", (limit,))
                 query = f"SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot({call})"
                 row = connection.execute(query, (name,)).fetchone()
         except pg.DuplicateObject:

@@ -151,7 +151,8 @@ def snapshot_session(config: PgConnectionConfig, *, pipeline: str | int | None =
         with translated_errors("cannot export a snapshot"):
             # Held for hours by design; the setting is new in 17, so it is set where it exists.
             connection.execute(
-                "SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'"
+                "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings "
+                "WHERE name = 'transaction_timeout'"
             )
     except BaseException:
         connection.close()

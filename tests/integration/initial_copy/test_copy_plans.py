@@ -210,7 +210,7 @@ def test_ctid_ranges_under_writers_are_the_snapshots_contents(conninfo: str, con
             got = rows_of(
                 batch for part in plan.ranges for batch in read_range(config, part, columns, snapshot_name=held.name)
             )
-            expected = selected(held.connection, "SELECT * FROM items")
+            expected = selected(held.connection, "SELECT * FROM public.items")
         assert len(plan.ranges) > 20
         assert got == expected
         assert got != selected(connection, "SELECT * FROM items")

@@ -162,12 +162,12 @@ def test_a_full_server_is_a_connection_failure_even_with_the_right_password(
 
 def test_a_data_error_never_shows_the_value(config: PgConnectionConfig) -> None:
     with connect(config, "test") as session:
-        session.execute("CREATE TABLE t (i int PRIMARY KEY)")
+        session.execute("CREATE TABLE public.t (i int PRIMARY KEY)")
         with pytest.raises(SourceDataError) as caught, translated_errors():
             session.execute("SELECT 'row-value'::int")
         assert "row-value" not in str(caught.value)
         with pytest.raises(SourceDataError, match=r"public\.t\.t_pkey") as caught, translated_errors():
-            session.execute("INSERT INTO t VALUES (4711), (4711)")
+            session.execute("INSERT INTO public.t VALUES (4711), (4711)")
         assert "4711" not in str(caught.value)
         assert caught.value.__cause__ is None
 

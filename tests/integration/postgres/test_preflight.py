@@ -53,7 +53,8 @@ def test_a_database_without_encoding(postgres: PostgresServer, connection: Conne
     config = parse_conninfo(postgres.conninfo(name))
     try:
         with connect(config, "test") as ascii_database:
-            ascii_database.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
+            ascii_database.execute("CREATE TABLE public.t (id int PRIMARY KEY)")
+            ascii_database.execute("CREATE PUBLICATION p FOR TABLE public.t")
             found = run_checks(ascii_database, Target(config, "p"))
     finally:
         connection.execute(f"DROP DATABASE {name}")

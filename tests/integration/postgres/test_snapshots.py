@@ -23,17 +23,17 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 
 def test_an_exported_snapshot_is_shared_and_stands_still(connection: Connection, conninfo: str) -> None:
-    connection.execute("CREATE TABLE t (id int); INSERT INTO t VALUES (1)")
+    connection.execute("CREATE TABLE t (id int); INSERT INTO public.t VALUES (1)")
     config = parse_conninfo(conninfo)
     with export_snapshot(config, pipeline=3) as exported, connect(config, "copy") as reader:
         connection.execute("INSERT INTO t VALUES (2)")
         reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         reader.execute(psycopg.sql.SQL("SET TRANSACTION SNAPSHOT {}").format(exported.name))
-        assert reader.execute("SELECT id FROM t").fetchall() == [(1,)]
+        assert reader.execute("SELECT id FROM public.t").fetchall() == [(1,)]
         assert current_snapshot(reader) == exported.snapshot
-        assert exported.connection.execute("SELECT id FROM t").fetchall() == [(1,)]
+        assert exported.connection.execute("SELECT id FROM public.t").fetchall() == [(1,)]
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            exported.connection.execute("INSERT INTO t VALUES (3)")
+            exported.connection.execute("INSERT INTO public.t VALUES (3)")
     assert exported.connection.closed
 
 
@@ -65,7 +65,7 @@ def test_visible_is_what_the_snapshot_shows_among_committed_running_and_later(
             connection.execute(insert)
             first.commit()
             second.commit()
-            shown = {row[0] for row in exported.connection.execute("SELECT id FROM t").fetchall()}
+            shown = {row[0] for row in exported.connection.execute("SELECT id FROM public.t").fetchall()}
     rows = connection.execute("SELECT id, (xid::text::numeric %% 4294967296)::int8 FROM t ORDER BY id", ()).fetchall()
     visible = exported.snapshot.visible(np.array([xid for _, xid in rows], dtype=np.uint32))
     # Of these two; the server may have others of its own, such as an autovacuum's.
@@ -125,12 +125,12 @@ def test_a_rewrite_waits_for_the_end_of_the_snapshot(connection: Connection, con
     config = parse_conninfo(conninfo)
     with export_snapshot(config, lock=[T]) as exported, rewriting(conninfo) as altering:
         waits_for_a_lock(connection, "altering")
-        assert exported.connection.execute('SELECT count(*) FROM "T 1"').fetchone() == (5,)
+        assert exported.connection.execute('SELECT count(*) FROM public."T 1"').fetchone() == (5,)
         # Another reader queues behind the ALTER: with a timeout it says so.
         with connect(config, "copy") as reader:
             reader.execute("SET lock_timeout = '50ms'")
             with pytest.raises(psycopg.errors.LockNotAvailable):
-                reader.execute('SELECT count(*) FROM "T 1"')
+                reader.execute('SELECT count(*) FROM public."T 1"')
         assert altering.is_alive()
         assert column_type(connection) == "integer"
         exported.connection.close()
@@ -143,7 +143,7 @@ def test_the_lock_comes_before_the_snapshot(connection: Connection, conninfo: st
 
     def export() -> None:
         with export_snapshot(parse_conninfo(conninfo), lock=[T], pipeline="late") as exported:
-            seen.append(exported.connection.execute('SELECT count(*) FROM "T 1"').fetchone())
+            seen.append(exported.connection.execute('SELECT count(*) FROM public."T 1"').fetchone())
 
     with psycopg.connect(conninfo) as altering:
         altering.execute(REWRITE)

@@ -139,7 +139,7 @@ def test_snapshot_handoff(primary: PostgresServer, standby: PostgresServer) -> N
         before = wal_end(session)
     with activity(primary), export_snapshot(config, lock=[TableName("public", "t")]) as exported:
         assert _locks(standby, exported.connection.info.backend_pid) == {"t"}
-        shown = {row[0] for row in exported.connection.execute("SELECT id FROM t").fetchall()}
+        shown = {row[0] for row in exported.connection.execute("SELECT id FROM public.t").fetchall()}
         # Enough transactions after the snapshot for it to have something not to show.
         newest = max(shown, default=0)
         with psycopg.connect(primary.conninfo(), autocommit=True) as admin:

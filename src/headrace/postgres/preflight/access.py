@@ -80,8 +80,8 @@ def _pooled(message: str) -> Finding:
 def select_privilege(connection: psycopg.Connection[Any], target: Target) -> list[Finding]:
     tables = {schema.table.id: schema for schema in published_tables(connection, target.publication)}
     query = """
-        SELECT c.oid, current_user::text, has_schema_privilege(c.relnamespace, 'USAGE'),
-               has_table_privilege(c.oid, 'SELECT')
+        SELECT c.oid, current_user::text, pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE'),
+               pg_catalog.has_table_privilege(c.oid, 'SELECT')
         FROM pg_catalog.pg_class c WHERE c.oid = ANY(%s) ORDER BY c.oid
     """
     findings = []

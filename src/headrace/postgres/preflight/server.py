@@ -84,14 +84,14 @@ def encoding(connection: psycopg.Connection[Any], _: Target) -> list[Finding]:
 @named("replication slots")
 def free_slots(connection: psycopg.Connection[Any], _: Target) -> list[Finding]:
     limit = _number(connection, "max_replication_slots") or 0
-    used = _count(connection, "SELECT count(*) FROM pg_catalog.pg_replication_slots")
+    used = _count(connection, "SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots")
     return _free("replication slots", "max_replication_slots", used, limit)
 
 
 @named("walsenders")
 def free_walsenders(connection: psycopg.Connection[Any], _: Target) -> list[Finding]:
     limit = _number(connection, "max_wal_senders") or 0
-    used = _count(connection, "SELECT count(*) FROM pg_catalog.pg_stat_replication")
+    used = _count(connection, "SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication")
     return _free("walsenders", "max_wal_senders", used, limit)
 
 

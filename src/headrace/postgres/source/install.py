@@ -31,10 +31,10 @@ _log = structlog.get_logger(__name__)
 
 # Read from the catalog, not by calling it: that takes no right to use the schema.
 _INSTALLED = f"""
-SELECT substring(p.prosrc FROM '[0-9]+')::int
+SELECT pg_catalog."substring"(p.prosrc, '[0-9]+')::int
 FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
 WHERE n.nspname = '{OWN_SCHEMA}' AND p.proname = 'version' AND p.pronargs = 0
-  AND 3 = (SELECT count(*) FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc f ON f.oid = e.evtfoid
+  AND 3 = (SELECT pg_catalog.count(*) FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc f ON f.oid = e.evtfoid
            WHERE f.pronamespace = n.oid AND e.evtenabled = 'A'
              AND e.evtname IN ('headrace_ddl_command_end', 'headrace_sql_drop', 'headrace_table_rewrite'))
 """
@@ -130,7 +130,7 @@ def _run(connection: Connection, script: str) -> None:
 
 def _objects(connection: Connection) -> int:
     query = f"""
-        SELECT count(*) FROM (
+        SELECT pg_catalog.count(*) FROM (
             SELECT 1 FROM pg_catalog.pg_event_trigger WHERE evtname LIKE 'headrace\\_%'
             UNION ALL SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{OWN_SCHEMA}'
             UNION ALL SELECT 1 FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace

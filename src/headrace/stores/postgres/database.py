@@ -35,7 +35,13 @@ _IS_THERE = (
     "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
     f"WHERE n.nspname = '{SCHEMA}' AND c.relname = 'migration'"
 )
-_LAYOUT = f"SELECT coalesce(max(version), 0) FROM {SCHEMA}.migration"
+_LAYOUT = f"SELECT coalesce(pg_catalog.max(version), 0) FROM {SCHEMA}.migration"
+
+
+# Functions and operators that other roles made must not run with the store's rights, whoever opened the connection. Per
+# transaction: behind a pooler a session setting would reach other clients.
+_SETTLE = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
+_TAKE_TURNS = "pg_catalog.pg_advisory_xact_lock(%s::pg_catalog.int4, pg_catalog.hashint8(%s::pg_catalog.int8))"
 
 
 class PostgresDatabase:
@@ -53,11 +59,16 @@ class PostgresDatabase:
             raise
 
     def read(self, work: Callable[[Execute], T]) -> T:
-        return self._run(lambda connection: work(_execute_on(connection)))
+        def settled(connection: Connection) -> T:
+            with connection.transaction():
+                connection.execute(_SETTLE)
+                return work(_execute_on(connection))
+
+        return self._run(settled)
 
     def write(self, pipeline_id: int, work: Callable[[Execute], T]) -> T:
         def alone(connection: Connection) -> T:
-            connection.execute("SELECT pg_advisory_xact_lock(%s, hashint8(%s))", (_LOCKS, pipeline_id))
+            connection.execute(f"{_SETTLE}, {_TAKE_TURNS}", (_LOCKS, pipeline_id))
             return work(_execute_on(connection))
 
         return self._run(lambda connection: _in_transaction(connection, alone))
@@ -152,14 +163,14 @@ def _require_current(connection: Connection) -> None:
 
 
 def _apply_pending(connection: Connection) -> None:
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCKS,))
+    connection.execute(f"{_SETTLE}, pg_catalog.pg_advisory_xact_lock(%s)", (_LOCKS,))
     # Asked again under the lock: another process may have migrated meanwhile.
     version = _version(connection)
     if version == 0:
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {SCHEMA}.migration "
-            "(version int PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+            "(version int PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT pg_catalog.now())"
         )
     for migration in pending(migrations_of("headrace.stores.postgres"), version, _where(connection)):
         connection.execute(migration.sql.encode())
