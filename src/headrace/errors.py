@@ -32,6 +32,7 @@
     |- SpoolError
     |  |- SpoolGap                      changes are missing between the spool and the slot
     |  |- SpoolCorrupt                  a segment cannot be read
+    |  |- SpoolInUse                    (timed) another receiver writes to it
     |  |- SpoolIoError                  (timed) the spool's place cannot be written or read
     |- StoreError                       where table states, schemas and progress are kept
     |  |- StoreVersionError             a newer version of headrace wrote it
@@ -71,8 +72,8 @@ __all__ = [
     "SourceConnectionFailed", "SourceDataError", "SourceError", "SourceInRecovery", "SourceIoError",
     "SourceLimitExceeded", "SourceLockTimeout", "SourcePermissionDenied", "SourceQueryFailed", "SourceSchemaError",
     "SourceShutdown", "SourceSnapshotTooOld", "SourceUnsupported", "SparkError", "SparkUnavailable", "SpoolCorrupt",
-    "SpoolError", "SpoolGap", "SpoolIoError", "StoreCorrupt", "StoreError", "StoreIoError", "StoreVersionError",
-    "TableNotFound", "TableSchemaChanged", "UnrepresentableValue",
+    "SpoolError", "SpoolGap", "SpoolInUse", "SpoolIoError", "StoreCorrupt", "StoreError", "StoreIoError",
+    "StoreVersionError", "TableNotFound", "TableSchemaChanged", "UnrepresentableValue",
 ]  # fmt: skip
 
 
@@ -273,6 +274,11 @@ class SpoolGap(SpoolError):
 
 class SpoolCorrupt(SpoolError):
     hint = "put the file back from a backup if there is one; otherwise empty the spool and copy all tables again"
+
+
+class SpoolInUse(SpoolError):
+    retry = RetryPolicy.TIMED
+    hint = "stop the process that the detail names: this one then goes on by itself"
 
 
 class SpoolIoError(SpoolError):

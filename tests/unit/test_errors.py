@@ -54,7 +54,8 @@ def test_only_these_are_tried_again_by_themselves() -> None:
     timed = {cls.__name__ for cls in CLASSES if cls.retry is RetryPolicy.TIMED}
     assert timed == {
         "SlotDropTimeout", "SlotInUse", "SourceCanceled", "SourceConflict", "SourceConnectionFailed",
-        "SourceInRecovery", "SourceLockTimeout", "SourceShutdown", "SpoolIoError",
+        "SourceInRecovery", "SourceLockTimeout", "SourceShutdown", "SpoolInUse",
+        "SpoolIoError",
         "StoreIoError", "DestinationError", "DestinationConnectionFailed", "DestinationTimeout",
         "DestinationConflict", "KeyRangesOvertaken", "SparkError",
     }  # fmt: skip

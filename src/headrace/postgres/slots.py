@@ -18,7 +18,7 @@ from ..lsn import Lsn
 from .translation import translated_errors
 from .version import ServerVersion
 
-__all__ = ["SlotState", "create_slot", "drop_slot", "require_usable", "slot_state"]
+__all__ = ["SlotHolder", "SlotState", "create_slot", "drop_slot", "require_usable", "slot_holder", "slot_state"]
 
 # Creation waits for every transaction that is running now; a long report on the source may take minutes.
 CREATE_TIMEOUT_S = 300.0
@@ -49,6 +49,35 @@ class SlotState:
     def lost(self) -> bool:
         """The slot will never deliver again: WAL or catalog rows that it needs are gone."""
         return self.wal_status == "lost" or bool(self.conflicting) or self.invalidation_reason is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotHolder:
+    """The server process that reads a slot. What the role may not see of it is None."""
+
+    pid: int
+    application_name: str | None
+    client_addr: str | None
+    backend_start: str | None
+
+    def __str__(self) -> str:
+        known = {"application": self.application_name, "client": self.client_addr, "since": self.backend_start}
+        return f"process {self.pid}" + "".join(f", {name} {value}" for name, value in known.items() if value)
+
+
+_HOLDER = """
+SELECT s.active_pid, a.application_name, pg_catalog.host(a.client_addr), pg_catalog.to_char(
+       a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
+FROM pg_catalog.pg_replication_slots s LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
+WHERE s.slot_name = %s AND s.active_pid IS NOT NULL
+"""
+
+
+def slot_holder(connection: psycopg.Connection[Any], name: str) -> SlotHolder | None:
+    """Return the process that reads the slot now, or None."""
+    with translated_errors("cannot read replication slots"):
+        row = connection.execute(_HOLDER, (name,)).fetchone()
+    return None if row is None else SlotHolder(*row)
 
 
 def slot_state(connection: psycopg.Connection[Any], name: str) -> SlotState | None:

@@ -18,10 +18,19 @@ from dataclasses import dataclass
 import structlog
 
 from ..config.receiver import ReceiverConfig
-from ..errors import HeadraceError, RetryPolicy, SlotUndecodable, SourceError, SpoolGap, SpoolIoError
+from ..errors import (
+    HeadraceError,
+    RetryPolicy,
+    SlotInUse,
+    SlotUndecodable,
+    SourceError,
+    SpoolGap,
+    SpoolInUse,
+    SpoolIoError,
+)
 from ..lsn import INVALID_LSN, Lsn
 from ..postgres.connection import connect
-from ..postgres.slots import SlotState, require_usable
+from ..postgres.slots import SlotState, require_usable, slot_holder
 from ..spool import Spool, SpoolPosition
 from ..spool.owner import SpoolOwner, claim, lock
 from .binary import require_binary
@@ -41,6 +50,10 @@ end its walsender either, and a checkpoint that wants to invalidate the slot the
 SLOT_CHECK_INTERVAL_S = 5.0
 TELL_INTERVAL_S = 0.05
 """Seconds between two reports to whoever watches: prompt for a person and a batch, nothing for the receiver."""
+
+TAKEOVER_POLL_S = 1.0
+"""Seconds between two tries to take a slot or spool that another process has."""
+WAITING_LOG_INTERVAL_S = 60.0
 
 DECODING_TRIES = 5
 """How often the server may fail at one place before the slot is given up. Postgres loses its way in some transactions
@@ -64,6 +77,13 @@ class ReceiverStatus:
     unapplied_bytes: int = 0
     reconnects: int = 0
     problem: HeadraceError | None = None
+    holds_slot: bool = False
+    """Whether START_REPLICATION has succeeded, and no error has ended the connection since. Until then another run of
+    the pipeline may be at work: nothing may be written to spool, store or destination."""
+
+
+class _SpoolMoved(Exception):
+    """Another receiver wrote to the spool between our look at it and START_REPLICATION."""
 
 
 class Receiver:
@@ -82,6 +102,8 @@ class Receiver:
         self._watch = PublicationWatch(config, self._wake)
         self._received = self._confirmed = INVALID_LSN
         self._connections = 0
+        self._holds_slot = False
+        self._waiting_told_at: float | None = None
         self._applied = self._hold = INVALID_LSN
         self._status = ReceiverStatus("new")
         self._told_at = 0.0
@@ -114,10 +136,10 @@ class Receiver:
     # -- the socket's thread ------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        held = lock(self._spool.place)
         self._watch.start()
+        held = None
         try:
-            self._spool.clean()
+            held = self._lock_spool()
             self._stream_until_stopped()
         finally:
             self._watch.close()
@@ -126,6 +148,15 @@ class Receiver:
             if held is not None:
                 os.close(held)
             self._tell("stopped")
+
+    def _lock_spool(self) -> int | None:
+        """Lock a local spool; wait for a receiver that has it, as in a rolling restart."""
+        while not self._stopping.is_set():
+            try:
+                return lock(self._spool.place, self._config.slot_name)
+            except SpoolInUse as error:
+                self._wait_for_other(error)
+        return None
 
     def _stream_until_stopped(self) -> None:
         delay = FIRST_RECONNECT_DELAY_S
@@ -136,11 +167,17 @@ class Receiver:
             try:
                 self._wait_for_room()
                 with Wire.connect(config) as wire:
-                    wire.start(self._prepare(wire.system_id))
+                    self._attach(wire)
                     delay = FIRST_RECONNECT_DELAY_S
                     self._connections += 1
                     self._stream(wire)
+            except _SpoolMoved:
+                _log.info("another receiver wrote to the spool; connecting again where it ends")
+            except SlotInUse as error:
+                self._holds_slot = False
+                self._wait_for_other(self._with_holder(error))
             except SlotUndecodable as error:
+                self._holds_slot = False
                 failures = failures + 1 if self._received == failed_at else 1
                 if failures == DECODING_TRIES:
                     raise
@@ -151,6 +188,7 @@ class Receiver:
                 self._wait(error, min(delay * 2**failures, self._config.reconnect_max_delay_ms / 1000))
             except (SourceError, SpoolIoError) as error:
                 config = self._config
+                self._holds_slot = False
                 self._give_up_or_wait(error, delay)
                 delay = min(delay * 2, self._config.reconnect_max_delay_ms / 1000)
 
@@ -188,12 +226,54 @@ class Receiver:
         _log.warning("retrying", error=str(error), kind=error.kind, hint=error.hint, seconds=round(pause, 2))
         self._stopping.wait(pause)
 
+    def _wait_for_other(self, error: HeadraceError) -> None:
+        """Wait a moment for the process that holds slot or spool. Its end is noticed within a second."""
+        self._tell("retrying", error)
+        now = time.monotonic()
+        if self._waiting_told_at is None or now - self._waiting_told_at >= WAITING_LOG_INTERVAL_S:
+            self._waiting_told_at = now
+            _log.warning("waiting for another run to end", error=str(error), kind=error.kind, hint=error.hint)
+        self._stopping.wait(TAKEOVER_POLL_S * random.uniform(0.5, 1.0))  # noqa: S311
+
+    def _with_holder(self, error: SlotInUse) -> SlotInUse:
+        """The error with what the server tells of the process that reads the slot."""
+        try:
+            with connect(self._config.pg_connection, "receiver_start", pipeline=self._config.pipeline_id) as connection:
+                holder = slot_holder(connection, self._config.slot_name)
+        except SourceError:
+            return error
+        if holder is None:
+            return error
+        return SlotInUse(error.message, sqlstate=error.sqlstate, detail=str(holder))
+
+    def _attach(self, wire: Wire) -> None:
+        """Take the slot, then the spool. As long as another receiver has the slot, nothing is changed.
+
+        The other one may publish and confirm until the moment it lets the slot go. So the spool is looked at again with
+        the slot in hand; if it has moved, the connection starts at the wrong place and is given up for another.
+        """
+        expected = self._next_lsn()
+        wire.start(expected)
+        if self._prepare(wire.system_id) != expected:
+            raise _SpoolMoved
+        self._holds_slot = True
+        self._waiting_told_at = None
+
+    def _next_lsn(self) -> Lsn:
+        """Where to start, as far as can be told without holding the slot."""
+        confirmed = self._usable_slot().confirmed_flush_lsn or INVALID_LSN
+        position = self._spool.position()
+        own = INVALID_LSN if self._spooling is None else self._spooling.reset(self._stopping)
+        return max(confirmed, own, INVALID_LSN if position is None else position.covered)
+
     def _prepare(self, system_id: str) -> Lsn:
-        """Check that slot and spool fit together, and say where to start."""
+        """Check that slot and spool fit together, and say where to start. Only with the slot in hand."""
         slot = self._usable_slot()
         confirmed = slot.confirmed_flush_lsn or INVALID_LSN
         claim(self._spool.place, SpoolOwner(system_id, slot.database or "", self._config.slot_name))
+        self._leave_stale_spooling()
         if self._spooling is None:
+            self._spool.clean()
             self._spooling = self._start_spooling(self._fitting_position(confirmed))
         start = self._spooling.reset(self._stopping)
         if confirmed > start:
@@ -202,6 +282,13 @@ class Receiver:
         self._confirmed = confirmed
         _log.info("start", slot=self._config.slot_name, lsn=str(start), confirmed=str(confirmed))
         return start
+
+    def _leave_stale_spooling(self) -> None:
+        """Begin anew where the spool ends if another receiver went on with it while this one was away."""
+        spooling, position = self._spooling, self._spool.position()
+        if spooling is not None and position is not None and position.covered > spooling.reset(self._stopping):
+            spooling.finish(FINISH_TIMEOUT_S)
+            self._spooling = None
 
     def _fitting_position(self, confirmed: Lsn) -> SpoolPosition:
         position = self._spool.position()
@@ -291,6 +378,7 @@ class Receiver:
             unapplied_bytes=spooling.unapplied_bytes if spooling else 0,
             reconnects=max(0, self._connections - 1),
             problem=problem,
+            holds_slot=self._holds_slot,
         )
         now = time.monotonic()
         if status == self._status:

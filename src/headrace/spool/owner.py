@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 from dataclasses import asdict, dataclass
 
-from ..errors import ConfigError, SpoolCorrupt, SpoolIoError
+from ..errors import ConfigError, SpoolCorrupt, SpoolInUse, SpoolIoError
 from .contract import Place
 from .place import LocalPlace
 
@@ -27,19 +28,24 @@ class SpoolOwner:
 
 def claim(place: Place, owner: SpoolOwner) -> None:
     """Write the owner into an unowned spool; refuse a spool that is someone else's, before anything is appended."""
-    if all(entry.name != _NAME for entry in place.entries()):
+    found = _read(place)
+    if found is None:
         _write(place, owner)
-        return
-    try:
-        found = SpoolOwner(**json.loads(place.read(_NAME).to_pybytes()))
-    except (TypeError, ValueError) as error:
-        raise SpoolCorrupt(f"the spool's {_NAME} cannot be read") from error
-    if found != owner:
+    elif found != owner:
         raise ConfigError(
             f"the spool belongs to slot {found.slot} of database {found.database} on cluster {found.system_id}",
             detail=f"this pipeline reads slot {owner.slot} of database {owner.database} on cluster {owner.system_id}",
             hint="give the pipeline a spool of its own, or empty this one if its source is gone",
         )
+
+
+def _read(place: Place) -> SpoolOwner | None:
+    if all(entry.name != _NAME for entry in place.entries()):
+        return None
+    try:
+        return SpoolOwner(**json.loads(place.read(_NAME).to_pybytes()))
+    except (TypeError, ValueError) as error:
+        raise SpoolCorrupt(f"the spool's {_NAME} cannot be read") from error
 
 
 def _write(place: Place, owner: SpoolOwner) -> None:
@@ -55,19 +61,26 @@ def _write(place: Place, owner: SpoolOwner) -> None:
     place.sync()
 
 
-def lock(place: Place) -> int | None:
+def lock(place: Place, slot: str) -> int | None:
     """Keep a second receiver out of a local spool while this process lives; returns the held descriptor.
 
-    A remote place needs none: the replication slot lets only one receiver in.
+    A remote place needs none: the replication slot lets only one receiver in, and nothing is written without it. Raises
+    SpoolInUse while another receiver of the slot holds the lock, and ConfigError if the spool is another slot's.
     """
     if not isinstance(place, LocalPlace):
         return None
+    found = _read(place)
+    if found is not None and found.slot != slot:
+        msg = f"the spool {place.root} belongs to slot {found.slot}, not to slot {slot}"
+        raise ConfigError(msg, hint="give the pipeline a spool of its own, or empty this one if its source is gone")
     descriptor = os.open(place.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
+        holder = os.pread(descriptor, 100, 0).decode(errors="replace").strip()
         os.close(descriptor)
-        raise ConfigError(
-            f"another receiver writes to the spool {place.root}", hint="stop it, or give this pipeline its own spool"
-        ) from error
+        msg = f"another receiver writes to the spool {place.root}"
+        raise SpoolInUse(msg, detail=f"process {holder}" if holder else None) from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return descriptor

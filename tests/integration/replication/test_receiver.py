@@ -282,13 +282,6 @@ def test_a_slot_read_by_someone_else_is_named_with_its_pid_and_waited_for(source
             assert str(row[0]) in str(told.problem)
 
 
-def test_a_second_receiver_on_one_spool_is_refused(source: Source) -> None:
-    with source.receiving() as first:
-        first.wait(lambda status: status.state == "streaming")
-        with source.receiving() as second:
-            assert isinstance(second.ended(), ConfigError)
-
-
 def test_a_missing_slot(source: Source) -> None:
     source.connection.execute("SELECT pg_drop_replication_slot(%s)", (source.slot,))
     with source.receiving() as running:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import fsspec
 import pytest
 
-from headrace.errors import ConfigError, SpoolCorrupt, SpoolIoError
+from headrace.errors import ConfigError, SpoolCorrupt, SpoolInUse, SpoolIoError
 from headrace.spool.contract import Place
 from headrace.spool.owner import SpoolOwner, claim, lock
 from headrace.spool.place import LocalPlace, ObjectPlace, open_place
@@ -76,6 +77,14 @@ def test_a_spool_belongs_to_one_slot(place: Place) -> None:
 
 def test_a_second_receiver_is_kept_out(tmp_path: Path) -> None:
     place = LocalPlace(tmp_path / "spool")
-    assert lock(place) is not None
-    with pytest.raises(ConfigError, match="another receiver"):
-        lock(LocalPlace(tmp_path / "spool"))
+    assert lock(place, "slot") is not None
+    with pytest.raises(SpoolInUse, match=f"another receiver .*process {os.getpid()} on "):
+        lock(LocalPlace(tmp_path / "spool"), "slot")
+
+
+def test_the_spool_of_another_slot_is_not_waited_for(tmp_path: Path) -> None:
+    place = LocalPlace(tmp_path / "spool")
+    assert lock(place, "slot") is not None
+    claim(place, SpoolOwner("1", "shop", "slot"))
+    with pytest.raises(ConfigError, match="belongs to slot slot, not to slot other"):
+        lock(LocalPlace(tmp_path / "spool"), "other")
