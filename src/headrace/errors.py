@@ -269,7 +269,10 @@ class SpoolError(HeadraceError):
 
 
 class SpoolGap(SpoolError):
-    hint = "changes are missing for good: copy all tables again, with an empty spool"
+    hint = (
+        "changes are missing for good: set invalidated_slot_behavior to recreate, which empties the spool, makes a new "
+        "slot and copies all tables again"
+    )
 
 
 class SpoolCorrupt(SpoolError):

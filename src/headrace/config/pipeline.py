@@ -192,8 +192,9 @@ class PipelineConfig(Section):
     )
     invalidated_slot_behavior: InvalidatedSlotBehavior = Field(
         default=InvalidatedSlotBehavior.ERROR,
-        description="When the slot lost its WAL or cannot be decoded: stop with an error, or make a new one and copy "
-        "all tables again. Default error: copying everything is for you to decide.",
+        description="When the slot lost its WAL or cannot be decoded, or the spool lost changes that the slot no "
+        "longer has: stop with an error, or make a new slot and copy all tables again. Default "
+        "error: copying everything is for you to decide.",
     )
     on_table_removed: OnTableRemoved = Field(
         default=OnTableRemoved.KEEP,

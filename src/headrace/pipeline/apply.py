@@ -15,7 +15,7 @@ from functools import partial
 
 import structlog
 
-from ..errors import HeadraceError, RetryPolicy, SpoolIoError, StoreIoError, TableSchemaChanged
+from ..errors import HeadraceError, RetryPolicy, SpoolGap, SpoolIoError, StoreIoError, TableSchemaChanged
 from ..lsn import Lsn
 from ..spool import Segment
 from ..stores.records import APPLY
@@ -140,7 +140,7 @@ class ApplyLoop:
                 # Nothing lies between: the loop may stand where the table stands.
                 return min(ahead), 0
             return (self.position, 0) if behind else None
-        segments = engine.batches.segments(self.position)
+        segments = self._segments()
         some = within(segments, self._sync.budget)
         full = len(some) < len(segments)
         self._oldest = some[0].modified
@@ -150,6 +150,15 @@ class ApplyLoop:
             engine.stopping.wait(min(_IDLE_S, wait_ms / 1000))
             return None
         return some[-1].end, sum(segment.size for segment in some)
+
+    def _segments(self) -> list[Segment]:
+        """Return what follows the position. Raises SpoolGap if the spool lacks what the receiver has spooled."""
+        segments = self._engine.batches.segments(self.position)
+        spooled = self._engine.reception.status.spooled
+        if not segments and spooled > self.position:
+            msg = f"the spool has nothing between {self.position} and {spooled}"
+            raise SpoolGap(msg, detail="its directory or its segments were lost")
+        return segments
 
     def _apply(self, members: list[Table], end: Lsn) -> bool:
         engine = self._engine

@@ -18,7 +18,7 @@ from ..telemetry.metrics import Metrics
 from .build import spark_config
 from .life import Life
 from .outlets import GivenDestinations, GivenStores, outlets_of
-from .source import LOST_SLOT, await_publication, recreate_slot
+from .source import LOST_CHANGES, await_publication, recreate_slot
 from .status import PipelineState, PipelineStatus
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Pipeline:
         return spark_config(self._config, *(outlet.destination for outlet in self._outlets))
 
     def _live(self, spark: SparkSession | Any) -> bool:
-        """One life, until it ends. True: its slot serves no more, a new one is made, and the next life begins."""
+        """One life, until it ends. True: it lost its slot or spool, a new slot is made, the next begins."""
         self._life = Life(self._config, self._outlets, spark, self._stopping)
         try:
             self._life.begin()
@@ -184,7 +184,7 @@ class Pipeline:
                 if not await_publication(self._config, self._stopping):
                     return False
             elif self._config.invalidated_slot_behavior is not InvalidatedSlotBehavior.RECREATE or not isinstance(
-                error, LOST_SLOT
+                error, LOST_CHANGES
             ):
                 raise
             recreate_slot(self._config, [outlet.store for outlet in self._outlets], error)

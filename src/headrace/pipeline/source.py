@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import psycopg
 import structlog
 
 from ..config.pipeline import InvalidatedSlotBehavior, PipelineConfig, PipelineMode
 from ..destinations.contract import SourceIdentity
 from ..errors import (
     ConfigError,
+    HeadraceError,
     PublicationNotFound,
     SlotError,
     SlotInvalidated,
@@ -19,24 +22,27 @@ from ..errors import (
     SlotUndecodable,
     SourceError,
     SourceSchemaError,
+    SpoolGap,
 )
 from ..postgres.catalog import source_identity
 from ..postgres.connection import connect
 from ..postgres.publications import publication_outline, published_tables, read_publication
 from ..postgres.slots import create_slot, drop_slot, slot_state
 from ..postgres.source import prepare_source
+from ..postgres.translation import translated_errors
 from ..schema import ReplicatedTableSchema
 from ..spool import Spool
+from ..spool.owner import SpoolOwner, owner_of
 from ..stores.contract import PipelineStore
 from ..stores.records import APPLY
 from ..table_state import State
 
-__all__ = ["LOST_SLOT", "Source", "await_publication", "recreate_slot"]
+__all__ = ["LOST_CHANGES", "Source", "await_publication", "recreate_slot"]
 
 _POLL_S = 1.0
 
-LOST_SLOT = (SlotInvalidated, SlotNotFound, SlotUndecodable)
-"""What a slot that will never deliver again is reported as."""
+LOST_CHANGES = (SlotInvalidated, SlotNotFound, SlotUndecodable, SpoolGap)
+"""Errors of a slot that will never deliver again, and of a spool that lacks what the slot no longer has."""
 
 _REMEDY = (
     "its changes since then are lost: set invalidated_slot_behavior to recreate, which makes a new slot and copies all "
@@ -95,12 +101,33 @@ class Source:
                 return
             problem = self._problem(stores, lost=state is not None)
             if problem is None:
+                self._forget_leftovers(connection)
                 lsn = create_slot(connection, self.config.slot_name)
                 _log.info("slot created", slot=self.config.slot_name, lsn=str(lsn))
                 return
         if self.config.invalidated_slot_behavior is not InvalidatedSlotBehavior.RECREATE:
             raise problem
         recreate_slot(self.config, stores, problem)
+
+    def _forget_leftovers(self, connection: psycopg.Connection[Any]) -> None:
+        """Empty the spool of a slot that is gone and that no table depends on, such as an interrupted recreation left.
+
+        A spool of another owner is left alone: the receiver refuses it.
+        """
+        spool = Spool.open(self.config.spool_config())
+        if spool.is_empty():
+            return
+        with translated_errors("cannot read the system identifier"):
+            row = connection.execute(
+                "SELECT system_identifier::pg_catalog.text, pg_catalog.current_database()"
+                " FROM pg_catalog.pg_control_system()"
+            ).fetchone()
+        assert row is not None
+        if owner_of(spool.place) == SpoolOwner(row[0], row[1], self.config.slot_name):
+            _log.warning(
+                "emptying the spool: its slot is gone, and no table has been copied", slot=self.config.slot_name
+            )
+            spool.forget()
 
     def _problem(self, stores: Sequence[PipelineStore], *, lost: bool) -> SlotError | None:
         """Why a slot cannot simply be made; None when nothing depends on the one that was."""
@@ -129,12 +156,13 @@ def await_publication(config: PipelineConfig, stopping: threading.Event) -> bool
     return False
 
 
-def recreate_slot(config: PipelineConfig, stores: Sequence[PipelineStore], problem: SourceError) -> None:
+def recreate_slot(config: PipelineConfig, stores: Sequence[PipelineStore], problem: HeadraceError) -> None:
     """Give up what the old slot had: all tables start over, with an empty spool and a new slot."""
     _log.warning("all tables are copied again, from a new slot", error=str(problem), slot=config.slot_name)
     # The stores first: tables that start over need neither slot nor spool.
     for store in stores:
         store.reset_for_resync()
+    # Then the slot: interrupted before, a start meets the same problem; interrupted after, it empties the spool.
     with connect(config.pg_connection, "pipeline", pipeline=config.id) as connection:
         if slot_state(connection, config.slot_name) is not None:
             drop_slot(connection, config.slot_name, terminate=True)

@@ -70,7 +70,11 @@ class TableSync:
         applied = self._applied()
         if table.written >= applied:
             return False
-        segments = self._engine.batches.segments(table.written, applied)
+        try:
+            segments = self._engine.batches.segments(table.written, applied)
+        except SpoolGap:
+            # The catch-up meets the same gap, and has the table copied again; the others go on.
+            return True
         return sum(segment.size for segment in segments if segment.start < applied) > self.budget
 
     def close(self) -> None:

@@ -34,7 +34,10 @@ class Place(Protocol):
         """Make everything published so far survive a power cut."""
 
     def entries(self) -> list[Entry]:
-        """Everything published, in no order. Files published before the call are all there."""
+        """Everything published, in no order. Files published before the call are all there.
+
+        Raises SpoolGap where the place itself is gone.
+        """
 
     def read(self, name: str) -> pa.Buffer:
         """The whole file (mapped, where the medium allows). Raises SpoolCorrupt when it is not there."""

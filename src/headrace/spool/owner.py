@@ -12,7 +12,7 @@ from ..errors import ConfigError, SpoolCorrupt, SpoolInUse, SpoolIoError
 from .contract import Place
 from .place import LocalPlace
 
-__all__ = ["SpoolOwner", "claim", "lock"]
+__all__ = ["SpoolOwner", "claim", "lock", "owner_of"]
 
 _NAME = "owner.json"
 
@@ -28,7 +28,7 @@ class SpoolOwner:
 
 def claim(place: Place, owner: SpoolOwner) -> None:
     """Write the owner into an unowned spool; refuse a spool that is someone else's, before anything is appended."""
-    found = _read(place)
+    found = owner_of(place)
     if found is None:
         _write(place, owner)
     elif found != owner:
@@ -39,7 +39,8 @@ def claim(place: Place, owner: SpoolOwner) -> None:
         )
 
 
-def _read(place: Place) -> SpoolOwner | None:
+def owner_of(place: Place) -> SpoolOwner | None:
+    """Return the recorded owner, or None for an unowned spool. Raises SpoolCorrupt."""
     if all(entry.name != _NAME for entry in place.entries()):
         return None
     try:
@@ -69,7 +70,7 @@ def lock(place: Place, slot: str) -> int | None:
     """
     if not isinstance(place, LocalPlace):
         return None
-    found = _read(place)
+    found = owner_of(place)
     if found is not None and found.slot != slot:
         msg = f"the spool {place.root} belongs to slot {found.slot}, not to slot {slot}"
         raise ConfigError(msg, hint="give the pipeline a spool of its own, or empty this one if its source is gone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
 import os
 import shutil
 import stat
@@ -17,7 +18,7 @@ from typing import Any
 import fsspec
 import pyarrow as pa
 
-from ..errors import ConfigError, SpoolCorrupt, SpoolIoError
+from ..errors import ConfigError, SpoolCorrupt, SpoolGap, SpoolIoError
 from .contract import Entry, Place
 
 __all__ = ["LocalPlace", "ObjectPlace", "open_place"]
@@ -75,7 +76,10 @@ class LocalPlace:
 
     def publish(self, staged: Path, name: str) -> None:
         with _io_errors("publish", self.root / name):
-            os.replace(staged, self.root / name)
+            try:
+                os.replace(staged, self.root / name)
+            except FileNotFoundError as error:
+                raise SpoolGap(f"the spool directory {self.root} was emptied or removed") from error
 
     def sync(self) -> None:
         with _io_errors("sync the spool directory", self.root):
@@ -87,7 +91,10 @@ class LocalPlace:
 
     def entries(self) -> list[Entry]:
         with _io_errors("list the spool directory", self.root):
-            names = os.listdir(self.root)
+            try:
+                names = os.listdir(self.root)
+            except FileNotFoundError as error:
+                raise SpoolGap(f"the spool directory {self.root} is gone") from error
             known = self._entries
             found = {name: entry for name in names if (entry := known.get(name) or self._entry(name)) is not None}
         self._entries = found
@@ -122,6 +129,7 @@ class ObjectPlace:
                 hint="install the package the detail names (for s3:// pip install 'headrace[s3]'), or use a directory",
             ) from error
         self._root = self._root.rstrip("/")
+        self._bypass = _cache_bypass(self._fs)
         if staging is None:
             self.staging = Path(tempfile.mkdtemp(prefix="headrace-spool-"))
             weakref.finalize(self, shutil.rmtree, self.staging, ignore_errors=True)
@@ -140,9 +148,8 @@ class ObjectPlace:
 
     def entries(self) -> list[Entry]:
         with _remote_errors("list", self._root):
-            self._fs.invalidate_cache()
             try:
-                found = self._fs.ls(self._root, detail=True)
+                found = self._list()
             except FileNotFoundError:  # a prefix exists once something lies under it
                 return []
         return [
@@ -151,6 +158,13 @@ class ObjectPlace:
             if item["type"] == "file"
         ]
 
+    def _list(self) -> list[dict[str, Any]]:
+        # fsspec shares one instance, and its cache of listings, among threads: another thread may fill the cache with
+        # an older listing after it was invalidated. So the request itself must bypass the cache.
+        self._fs.invalidate_cache()
+        found: list[dict[str, Any]] = self._fs.ls(self._root, detail=True, **self._bypass)
+        return found
+
     def read(self, name: str) -> pa.Buffer:
         with _remote_errors("read", f"{self._root}/{name}"):
             return pa.py_buffer(self._fs.cat_file(f"{self._root}/{name}"))
@@ -158,6 +172,13 @@ class ObjectPlace:
     def delete(self, name: str) -> None:
         with _remote_errors("delete", f"{self._root}/{name}"), contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(f"{self._root}/{name}")
+
+
+def _cache_bypass(fs: Any) -> dict[str, bool]:
+    """Return the arguments with which `ls` asks the store itself; none where its signature allows none."""
+    parameters = inspect.signature(getattr(fs, "_ls", fs.ls)).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    return {"refresh": True} if open_ended or "refresh" in parameters else {}
 
 
 def _modified(item: Mapping[str, Any]) -> float:

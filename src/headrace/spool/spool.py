@@ -55,7 +55,8 @@ class Spool:
         """The complete segments that hold anything at or after a position, in order.
 
         With `until` those behind it need not be among them: what was seen last may serve, without another look.
-        Raises SpoolGap when they do not begin at that position or do not follow each other.
+        Raises SpoolGap when they do not begin at that position, do not follow each other, or end before the last
+        segment that an idle mark tells of.
         """
         if until is not None:
             chain, gap = _chain(self._listing.last.segments, after)
@@ -63,7 +64,10 @@ class Spool:
                 return chain
         known: tuple[Lsn, Lsn] | None = None
         while True:
-            chain, gap = _chain(self._listing.look().segments, after)
+            listed = self._listing.look()
+            chain, gap = _chain(listed.segments, after)
+            if gap is None and after is not None:
+                gap = _missing_end(chain, listed.marks, after)
             if gap is None:
                 return chain
             if gap == known:
@@ -89,6 +93,11 @@ class Spool:
         if not ends:
             return None
         return SpoolPosition(max(ends), max([*ends, *(mark.covered for mark in marks)]))
+
+    def is_empty(self) -> bool:
+        """Whether the spool has neither segments nor idle marks, as one that nothing was ever written to."""
+        listed = self._listing.look()
+        return not (listed.parts or listed.marks)
 
     def size(self, after: Lsn | None = None) -> int:
         """Bytes of published segments (those not wholly before a position)."""
@@ -130,7 +139,7 @@ class Spool:
         except OSError as error:
             # A failed fsync may have dropped pages that look written: only writing them anew is safe.
             path.unlink(missing_ok=True)
-            raise SpoolIoError(f"cannot write {path}", detail=error.strerror or str(error)) from error
+            raise _write_error(path, error) from error
 
     def publish(self, staged: Path, name: SegmentName) -> None:
         """Give a staged part its name. A segment is visible once all its parts are, and safe after `sync`."""
@@ -147,7 +156,7 @@ class Spool:
         try:
             staged.touch()
         except OSError as error:
-            raise SpoolIoError(f"cannot write {staged}", detail=error.strerror) from error
+            raise _write_error(staged, error) from error
         self.place.publish(staged, str(mark))
         self.sync()
         if replaces is not None and replaces != mark:
@@ -196,6 +205,20 @@ def _chain(segments: Sequence[Segment], after: Lsn | None) -> tuple[list[Segment
             chain.append(segment)
             reached = segment.end
     return chain, None
+
+
+def _missing_end(chain: Sequence[Segment], marks: Iterable[IdleMark], after: Lsn) -> tuple[Lsn, Lsn] | None:
+    """What is missing behind the chain: an idle mark names the end of the last segment that was published."""
+    reached = chain[-1].end if chain else after
+    end = max((mark.end for mark in marks), default=reached)
+    return (reached, end) if end > reached else None
+
+
+def _write_error(path: Path, error: OSError) -> SpoolGap | SpoolIoError:
+    """Tell a spool that was removed, which waiting does not bring back, from a medium that refuses."""
+    if isinstance(error, FileNotFoundError):
+        return SpoolGap(f"the spool's staging directory {path.parent} is gone")
+    return SpoolIoError(f"cannot write {path}", detail=error.strerror or str(error))
 
 
 def _fsync(path: Path) -> None:

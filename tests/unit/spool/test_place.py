@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
+from fsspec import AbstractFileSystem
 
 from headrace.errors import ConfigError, SpoolCorrupt, SpoolInUse, SpoolIoError
 from headrace.spool.contract import Place
@@ -47,6 +49,30 @@ def test_deleting_twice_is_no_error(place: Place) -> None:
 def test_a_missing_file_is_named(place: Place) -> None:
     with pytest.raises(SpoolCorrupt, match="gone"):
         place.read("gone")
+
+
+class SharedCache(AbstractFileSystem):
+    """A store whose listings are cached, and whose cache another thread fills with what it asked for earlier."""
+
+    protocol = "sharedcache"
+    stored = ("old", "new")
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.dircache["bucket/spool"] = [self._item("old")]
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+        if not kwargs.get("refresh") and path in self.dircache:
+            return list(self.dircache[path])
+        return [self._item(name) for name in self.stored]
+
+    def _item(self, name: str) -> dict[str, Any]:
+        return {"name": f"bucket/spool/{name}", "size": 1, "type": "file", "mtime": 1.0}
+
+
+def test_a_listing_is_not_taken_from_a_cache_that_threads_share() -> None:
+    fsspec.register_implementation("sharedcache", SharedCache, clobber=True)
+    place = open_place("sharedcache://bucket/spool")
+    assert sorted(entry.name for entry in place.entries()) == ["new", "old"]
 
 
 def test_a_path_and_a_file_uri_are_the_same_place(tmp_path: Path) -> None:

@@ -52,6 +52,25 @@ def test_a_hole_is_an_error(spool: Spool) -> None:
     assert ranges(spool, 21) == [(21, 30)]
 
 
+def test_what_lies_before_a_new_beginning_is_missing(spool: Spool) -> None:
+    put(spool, 10, 20)
+    spool.reset(Lsn(50))
+    assert ranges(spool, 50) == []
+    # Given a reader that had not read everything when the spool was lost
+    with pytest.raises(SpoolGap, match="0/28 and 0/32"):
+        spool.segments(Lsn(40))
+
+
+def test_the_last_segment_is_missed_if_an_idle_mark_tells_of_it(spool: Spool) -> None:
+    put(spool, 10, 20)
+    last = put(spool, 20, 30)
+    spool.mark_idle(IdleMark(Lsn(30), Lsn(60)))
+    spool.place.delete(str(last))
+    with pytest.raises(SpoolGap, match="0/14 and 0/1E"):
+        spool.segments(Lsn(10))
+    assert ranges(spool, 30) == []
+
+
 def test_what_a_dying_receiver_published_late_does_no_harm(spool: Spool) -> None:
     put(spool, 10, 20)
     put(spool, 20, 25)  # the old receiver's last
