@@ -59,9 +59,7 @@ class SpoolSection(Section):
         default=60,
         ge=0,
         description="Seconds an applied segment is kept; 0 removes it as soon as every table applied it. Default 60: "
-        "a transaction can be in the WAL, and received, a moment before other sessions see it as committed (longer "
-        "while it waits for a synchronous standby). A table that is copied looks back this far in the spool for such "
-        "transactions.",
+        "a table whose copy has just begun finds what was received meanwhile.",
     )
 
 

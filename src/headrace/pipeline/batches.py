@@ -53,10 +53,6 @@ class BatchReader:
         """What follows a position; with `until` perhaps only as far. Raises SpoolGap if it is not there any more."""
         return self._spool.segments(after, until=until)
 
-    def oldest_recent(self, now: float, seconds: float) -> Lsn | None:
-        """Where the oldest segment starts that was published within the last seconds; None: there is no such one."""
-        return next((segment.start for segment in self._spool.segments() if now - segment.modified < seconds), None)
-
     def size(self) -> int:
         """Bytes in the spool."""
         return self._spool.size()

@@ -1,8 +1,9 @@
 """The initial copy of one table, from Init to FinishedCopy.
 
-Under one snapshot: 1. remove what an earlier copy left at the destination; 2. DataSync is stored; 3. note how far the
-spool reaches back; 4. lock the table, take and export a snapshot; 5. plan ranges, store schema, snapshot and metadata;
-6. tasks read the ranges and the destination takes the rows; 7. FinishedCopy is stored.
+Under one snapshot: 1. remove what an earlier copy left at the destination; 2. DataSync is stored; 3. note where the
+spool ends, and outlast the transactions that are committing; 4. lock the table, take and export a snapshot; 5. plan
+ranges, store schema, snapshot and metadata; 6. tasks read the ranges and the destination takes the rows; 7.
+FinishedCopy is stored.
 
 By key ranges the snapshot is released after planning, and steps 4 and 6 are repeated for a few ranges at a time: the
 snapshot is stored, the rows are written as a part with a number, the part is stored as finished. After a crash the
@@ -15,7 +16,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
+import psycopg
 import structlog
 
 from ..config.pipeline import PipelineConfig, PipelineMode
@@ -25,10 +28,9 @@ from ..initial_copy.held_reader import SMALL_BYTES, TooLarge
 from ..initial_copy.key_ranges import plan_key_ranges
 from ..initial_copy.plan import plan_copy
 from ..initial_copy.ranges import CopyOptions, CopyPlan, CopyRange
-from ..lsn import INVALID_LSN, Lsn
+from ..lsn import INVALID_LSN
 from ..postgres.catalog import current_name, table_schemas
-from ..postgres.connection import connect
-from ..postgres.locks import table_writers
+from ..postgres.locks import prepared_names, table_writers
 from ..postgres.publications import published_tables
 from ..postgres.snapshots import ExportedSnapshot, export_snapshot
 from ..schema import ReplicatedTableSchema
@@ -52,7 +54,9 @@ _BEGUN, _ABANDONED = -1, -2
 _MEMORY_PATIENCE_S = 60.0
 """Seconds a range waits for memory. Not longer: a snapshot is held, and tasks bound what they take by themselves."""
 
+_WRITERS_FIRST_POLL_S = 0.02
 _WRITERS_POLL_S = 0.5
+"""Seconds between looks at the writers: most commit within milliseconds, others take hours."""
 
 _log = structlog.get_logger("headrace.copy")
 
@@ -124,7 +128,8 @@ class TableCopy:
         reach("copy.after_drop", table.name)
         engine.tables.move([table], State.DATA_SYNC)
         reach("copy.after_data_sync", table.name)
-        table.position = table.written = self._look_back()
+        # Catch-up begins here. `_outlast_writers` makes sure that the snapshot shows everything committed before.
+        table.position = table.written = engine.batches.end() or INVALID_LSN
         engine.announce()
 
     def _stands(self, table: Table) -> bool:
@@ -136,22 +141,8 @@ class TableCopy:
         destination = self._engine.destination
         return bool(destination.copied_parts(schema)) or destination.applied_lsn(schema) is not None
 
-    def _look_back(self) -> Lsn:
-        """Where catch-up begins: some way back, as far as the spool is sure to be kept.
-
-        A transaction can be in the WAL, and received, before the snapshot of another session shows it.
-        """
-        batches, seconds = self._engine.batches, self._engine.config.spool_config().keep_seconds / 2
-        recent = batches.oldest_recent(time.time(), seconds)
-        if recent is None:
-            # The end first: what comes in between must not be left out.
-            end = batches.end()
-            recent = batches.oldest_recent(time.time(), seconds) or end
-        return recent or INVALID_LSN
-
     def _copy(self, table: Table) -> None:
-        if table.wait_for_writers or has_types_of_users(table.schema):
-            self._outlast_writers(table)
+        self._outlast_writers(table)
         table.described_at = time.monotonic()
         with ExitStack() as stack:
             held = self._held(stack, table)
@@ -166,21 +157,43 @@ class TableCopy:
             self._ranges(table, list(enumerate(plan.ranges)))
 
     def _outlast_writers(self, table: Table) -> None:
-        """Until all transactions have ended that write to the table now."""
-        config, leaves = self._engine.config, table.schema.table.leaves
-        with connect(config.pg_connection, "copy", pipeline=config.id) as connection:
-            writers, told = table_writers(connection, [table.id, *leaves]), 0
+        """Wait for the transactions that write to the table now and that the copy could miss.
+
+        A transaction is received as soon as its commit record is flushed, but no snapshot shows it before it has left
+        the server's list of running transactions: later while it waits for a synchronous standby, or while its process
+        is stopped. It holds its locks until then. So once all writers seen here are over, the next snapshot shows
+        every commit that lies before the position where catch-up begins.
+
+        A transaction whose session is idle has not committed: its changes will come. It is waited for only where even
+        those may be missing from the stream.
+        """
+        every = table.wait_for_writers or has_types_of_users(table.schema)
+        if not every and self._engine.config.mode is PipelineMode.COPY_ONLY:
+            return
+        ids, told, delay = [table.id, *table.schema.table.leaves], 0, _WRITERS_FIRST_POLL_S
+        with self._sessions.lent() as session:
+            writers = table_writers(session, ids, committing=not every)
             while writers:
-                if len(writers) != told:
-                    told, pids = len(writers), [pid for pid in writers.values() if pid is not None]
-                    _log.info(
-                        "waiting for transactions that write to the table", table=table.name, count=told, pids=pids
-                    )
-                if self._engine.stopping.wait(_WRITERS_POLL_S):
+                if len(writers) != told and delay >= _WRITERS_POLL_S:
+                    told = len(writers)
+                    self._tell_writers(session, table, writers)
+                if self._engine.stopping.wait(delay):
                     raise Stopped
-                now = table_writers(connection, [table.id, *leaves])
+                delay = min(2 * delay, _WRITERS_POLL_S)
+                now = table_writers(session, ids, committing=not every)
                 writers = {name: pid for name, pid in writers.items() if name in now}
         table.wait_for_writers = False
+
+    def _tell_writers(self, session: psycopg.Connection[Any], table: Table, writers: Mapping[str, int | None]) -> None:
+        pids = [pid for pid in writers.values() if pid is not None]
+        prepared = prepared_names(session, writers)
+        _log.info(
+            "waiting for transactions that write to the table",
+            table=table.name,
+            count=len(writers),
+            pids=pids,
+            prepared=prepared,
+        )
 
     def _plan(self, table: Table, held: ExportedSnapshot) -> CopyPlan:
         engine = self._engine
