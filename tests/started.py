@@ -29,6 +29,8 @@ class Started:
         self.process = subprocess.Popen(
             [*_HEADRACE, *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
+            # A process group of its own, which a test can send signals to.
+            start_new_session=True,
         )  # fmt: skip
         self.out: list[str] = []
         self.err: list[str] = []

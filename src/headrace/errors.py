@@ -46,6 +46,7 @@
     |  |- DestinationFenced             another run of the pipeline has taken the destination over
     |  |- DestinationRejected           it does not take what was written: a type, a name, a privilege
     |- SparkError                       (timed) the engine that runs the tasks
+    |  |- SparkGone                     (timed) Spark's Java process has ended while the pipeline ran
     |  |- SparkUnavailable              no Spark session can be had: no Java, a wrong version, a wrong setting
     |- PipelineError
        |- PipelineStateError            a pipeline was asked for something its state does not allow
@@ -71,9 +72,9 @@ __all__ = [
     "SlotNotFound", "SlotUndecodable", "SourceAuthenticationFailed", "SourceCanceled", "SourceConflict",
     "SourceConnectionFailed", "SourceDataError", "SourceError", "SourceInRecovery", "SourceIoError",
     "SourceLimitExceeded", "SourceLockTimeout", "SourcePermissionDenied", "SourceQueryFailed", "SourceSchemaError",
-    "SourceShutdown", "SourceSnapshotTooOld", "SourceUnsupported", "SparkError", "SparkUnavailable", "SpoolCorrupt",
-    "SpoolError", "SpoolGap", "SpoolInUse", "SpoolIoError", "StoreCorrupt", "StoreError", "StoreIoError",
-    "StoreVersionError", "TableNotFound", "TableSchemaChanged", "UnrepresentableValue",
+    "SourceShutdown", "SourceSnapshotTooOld", "SourceUnsupported", "SparkError", "SparkGone", "SparkUnavailable",
+    "SpoolCorrupt", "SpoolError", "SpoolGap", "SpoolInUse", "SpoolIoError", "StoreCorrupt", "StoreError",
+    "StoreIoError", "StoreVersionError", "TableNotFound", "TableSchemaChanged", "UnrepresentableValue",
 ]  # fmt: skip
 
 
@@ -350,6 +351,13 @@ class SparkError(HeadraceError):
 
     retry = RetryPolicy.TIMED
     hint = "look at the log of the Spark driver and of the executor named in the detail"
+
+
+class SparkGone(SparkError):
+    hint = (
+        "start the process again, or let a supervisor do it: all tables go on where they stand; "
+        "if it happens again, give Java more memory (spark.driver_memory) or look for what ended it"
+    )
 
 
 class SparkUnavailable(SparkError):

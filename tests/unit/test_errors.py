@@ -57,7 +57,7 @@ def test_only_these_are_tried_again_by_themselves() -> None:
         "SourceInRecovery", "SourceLockTimeout", "SourceShutdown", "SpoolInUse",
         "SpoolIoError",
         "StoreIoError", "DestinationError", "DestinationConnectionFailed", "DestinationTimeout",
-        "DestinationConflict", "KeyRangesOvertaken", "SparkError",
+        "DestinationConflict", "KeyRangesOvertaken", "SparkError", "SparkGone",
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from rich.live import Live
 
 from ..config.pipeline import PipelineConfig
 from ..config.telemetry import LogConfig, LogFormat
-from ..errors import HeadraceError
+from ..errors import HeadraceError, SparkGone, SparkUnavailable
 from ..pipeline import Pipeline, PipelineState, PipelineStatus
 from ..pipeline.source import Source
 from ..postgres.connection import connect
@@ -36,6 +36,8 @@ __all__ = ["Ended", "Showing", "run_in_foreground"]
 _FRAME_S = 0.25
 _LEAVE_S = 15.0
 """Seconds that Java gets to end by itself; it takes one."""
+
+_JAVA_ENDED = (SparkGone, SparkUnavailable)
 
 _log = structlog.get_logger("headrace.run")
 
@@ -125,7 +127,9 @@ def _run(pipeline: Pipeline, signals: StopSignals, frames: _Frames, show: Showin
             if pipeline.wait(_FRAME_S):
                 break
         except BaseException as raised:  # noqa: BLE001 - the caller decides how it is shown
-            error = raised
+            # A signal to all our processes ends Java too, maybe before the pipeline is told to stop.
+            told = told or (signals.asked is not None and isinstance(raised, _JAVA_ENDED))
+            error = None if told and isinstance(raised, _JAVA_ENDED) else raised
             break
     frames(pipeline.status, told)
     if error is None and told:

@@ -234,6 +234,7 @@ class ApplyLoop:
         if isinstance(error, TableSchemaChanged):
             self._engine.tables.copy_again(table, error)
             return
+        self._engine.check_spark()
         failure = as_table_error(error)
         self._engine.metrics.table_failed(table.schema.table.name, failure.kind)
         self._engine.tables.fail(table, failure)

@@ -17,7 +17,7 @@ from ..destinations.batch import Changes, EventBatch, TableBatch
 from ..destinations.contract import Destination, Durability
 from ..errors import SparkError
 from ..lsn import INVALID_LSN, Lsn
-from ..spark.labels import cancel, label_thread
+from ..spark.labels import cancel, java_ended, java_is_gone, label_thread
 from ..spark.part import PartReport
 from ..spark.rows import LocalRows, TaskRows
 from ..spool import Segment
@@ -97,6 +97,12 @@ class Engine:
             self.stopping.set()
             with contextlib.suppress(SparkError):
                 cancel(self.spark, self.sync_tag)
+
+    def check_spark(self) -> None:
+        """After a failure: raise SparkGone if Java has ended, for then the failure says nothing about a table."""
+        if java_is_gone():
+            self.stopping.set()
+            raise java_ended()
 
     def check_stop(self) -> None:
         if self.stopping.is_set():

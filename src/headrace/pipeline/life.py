@@ -95,6 +95,10 @@ class Life:
         """Whether it is what ended the receiver."""
         return error is self.reception.fatal
 
+    def stop(self) -> None:
+        """Tell the lanes to end. Returns at once."""
+        self._lanes.stop()
+
     def cancel_copies(self) -> None:
         """At a stop. First the lanes are told: what their jobs raise then says nothing about their tables."""
         self._lanes.stop()

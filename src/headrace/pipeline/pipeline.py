@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ import structlog
 from ..config.pipeline import InvalidatedSlotBehavior, PipelineConfig
 from ..config.spark import SparkConfig
 from ..errors import HeadraceError, PipelineStateError, PublicationNotFound
+from ..spark.labels import java_ended, java_has_exited, java_is_gone
 from ..spark.session import open_session
 from ..table_state import State
 from ..telemetry.metrics import Metrics
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Pipeline"]
+
+_JAVA_POLL_S = 0.25
 
 _log = structlog.get_logger("headrace.pipeline")
 
@@ -53,6 +58,8 @@ class Pipeline:
         self._outlets = outlets_of(store, destination)
         self._given_spark = spark
         self._stopping = threading.Event()
+        self._asked_to_stop = False
+        """Whether a stop was asked for; `_stopping` is also set when the pipeline must end."""
         self._lock = threading.Lock()
         self._state = PipelineState.NEW
         self._error: BaseException | None = None
@@ -97,6 +104,7 @@ class Pipeline:
 
         Copies under way are given up and go on, or start over, next time. May be repeated; raises nothing.
         """
+        self._asked_to_stop = True
         self._stopping.set()
         life = self._life
         if life is not None:
@@ -150,7 +158,7 @@ class Pipeline:
 
     def _run(self) -> None:
         try:
-            with open_session(self._given_spark or self._spark_config()) as spark:
+            with open_session(self._given_spark or self._spark_config()) as spark, self._java_watched():
                 while not self._stopping.is_set() and self._live(spark):
                     pass
                 self._state = PipelineState.STOPPING
@@ -161,6 +169,37 @@ class Pipeline:
             self._state = PipelineState.FAILED
         else:
             self._state = PipelineState.STOPPED
+
+    @contextmanager
+    def _java_watched(self) -> Iterator[None]:
+        """End the pipeline when Spark's Java process ends: by SparkGone, or in order if it was to stop anyway.
+
+        Without Java nothing can be written, and what fails for that reason says nothing about tables.
+        """
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch_java, args=(over,), name="java-watch", daemon=True)
+        watch.start()
+        try:
+            yield
+        except Exception as error:
+            if not java_is_gone():
+                raise
+            _log.debug("failed without Java", error=str(error))
+        finally:
+            over.set()
+            watch.join()
+        if not java_is_gone():
+            return
+        if not self._asked_to_stop:
+            raise java_ended()
+        _log.info("Spark's Java process ended first; what it was writing is written again at the next start")
+
+    def _watch_java(self, over: threading.Event) -> None:
+        while not over.wait(_JAVA_POLL_S):
+            life = self._life
+            if java_has_exited() and life is not None:
+                self._stopping.set()
+                life.stop()
 
     def _spark_config(self) -> SparkConfig:
         return spark_config(self._config, *(outlet.destination for outlet in self._outlets))

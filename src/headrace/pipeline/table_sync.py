@@ -13,7 +13,7 @@ from functools import partial
 import structlog
 
 from ..config.pipeline import PipelineMode
-from ..errors import DestinationError, HeadraceError, KeyRangesOvertaken, SpoolGap, TableSchemaChanged
+from ..errors import DestinationError, HeadraceError, KeyRangesOvertaken, SparkGone, SpoolGap, TableSchemaChanged
 from ..lsn import Lsn
 from ..table_state import State
 from .catching_up import CATCH_UPS, CatchUp
@@ -126,6 +126,11 @@ class TableSync:
         if self._engine.stopping.is_set() or error is self._engine.reception.fatal:
             # Jobs are cancelled at a stop; what they raise says nothing about the table.
             _log.info("given up for now", table=table.name, error=str(error))
+            return
+        try:
+            self._engine.check_spark()
+        except SparkGone:
+            # The pipeline's own watch ends it.
             return
         failure = as_table_error(error)
         self._engine.metrics.table_failed(table.schema.table.name, failure.kind)

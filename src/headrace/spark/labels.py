@@ -6,23 +6,29 @@ or a pool that lives long, because Spark keeps a JVM thread for each Python thre
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ..errors import SparkError, SparkUnavailable
+from ..errors import SparkError, SparkGone
 from .failures import MARK_PROPERTY, from_spark, new_mark
 
-__all__ = ["cancel", "job", "label_thread"]
+__all__ = ["cancel", "java_ended", "java_has_exited", "java_is_gone", "job", "label_thread"]
 
 _DESCRIPTION = "spark.job.description"
 _POOL = "spark.scheduler.pool"
 _INTERRUPT = "spark.job.interruptOnCancel"
+_ENDING_S = 5.0
 
 
 @contextmanager
@@ -40,10 +46,8 @@ def job(spark: SparkSession, description: str, *, pool: str | None = None) -> It
         with _properties(spark.sparkContext, properties):
             yield
     except (PySparkException, Py4JError, OSError) as error:
-        if _java_is_gone():
-            msg = "Spark's Java process has ended"
-            hint = "look for what ended it (out of memory, a crash, a signal) and start this process again"
-            raise SparkUnavailable(msg, detail=f"noticed during {description}", hint=hint) from None
+        if java_is_gone():
+            raise java_ended() from None
         if isinstance(error, OSError):
             raise
         raise from_spark(error, description, mark) from None
@@ -55,10 +59,15 @@ def label_thread(spark: SparkSession, tag: str) -> None:
     So the jobs of several such threads share the cluster fairly; within one pool, first come is first served.
     """
     context = spark.sparkContext
-    context.addJobTag(tag)
-    # A task that waits for its worker is woken, instead of being asked at its next turn.
-    context.setLocalProperty(_INTERRUPT, "true")
-    context.setLocalProperty(_POOL, f"{tag}-{threading.current_thread().name}")
+    try:
+        context.addJobTag(tag)
+        # A task that waits for its worker is woken, instead of being asked at its next turn.
+        context.setLocalProperty(_INTERRUPT, "true")
+        context.setLocalProperty(_POOL, f"{tag}-{threading.current_thread().name}")
+    except (Py4JError, OSError):
+        # Without Java there are no jobs to label; the first one says so.
+        if not java_is_gone():
+            raise
 
 
 def cancel(spark: SparkSession, tag: str) -> None:
@@ -76,9 +85,45 @@ def cancel(spark: SparkSession, tag: str) -> None:
         raise SparkError(msg) from None
 
 
-def _java_is_gone() -> bool:
+def java_is_gone() -> bool:
+    """Return whether the Java process behind Spark has ended, or no longer accepts connections because it is ending."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return False
+    return java_has_exited() or not _accepts_connections(gateway)
+
+
+def java_ended() -> SparkGone:
+    """Return the error that says that Java has ended, and how."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    status = None
+    if process is not None:
+        # It closes its sockets before it can be waited for.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = process.wait(_ENDING_S)
+    detail = None
+    if status is not None:
+        detail = f"killed by {signal.Signals(-status).name}" if status < 0 else f"it exited with status {status}"
+    return SparkGone("Spark's Java process has ended", detail=detail)
+
+
+def java_has_exited() -> bool:
+    """Return whether the Java process that this process started has exited. Costs next to nothing."""
     process = getattr(SparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
+
+
+def _accepts_connections(gateway: Any) -> bool:
+    parameters = getattr(gateway, "java_parameters", None)
+    if parameters is None:
+        return True
+    try:
+        socket.create_connection((parameters.address, parameters.port), _ENDING_S).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @contextmanager
@@ -89,7 +134,7 @@ def _properties(context: SparkContext, properties: dict[str, str]) -> Iterator[N
     try:
         yield
     finally:
-        if not _java_is_gone():
+        if not java_is_gone():
             for name, old in before.items():
                 # None takes the property away, which the annotation of setLocalProperty does not say.
                 context.setLocalProperty(name, old)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ and the destination must be places that driver and executors see alike.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import shutil
@@ -32,6 +33,7 @@ from ..config.spark import SparkConfig
 from ..errors import ConfigError, SparkUnavailable
 from .java import find_java
 from .java_output import JavaOutput
+from .labels import java_is_gone
 from .settings import FASTER, is_local, spark_master, spark_settings
 
 __all__ = ["adopt_session", "build_session", "open_session"]
@@ -72,7 +74,18 @@ def open_session(source: SparkConfig | SparkSession) -> Iterator[SparkSession]:
         yield session
     finally:
         if not shared:
-            session.stop()
+            _stop(session)
+
+
+def _stop(session: SparkSession) -> None:
+    if not java_is_gone():
+        session.stop()
+        return
+    # There is nothing to talk to. PySpark keeps the gateway of the dead process otherwise.
+    with contextlib.suppress(Exception), SparkContext._lock:
+        session._jvm = None
+        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
 
 
 def build_session(config: SparkConfig) -> SparkSession:
@@ -114,7 +127,9 @@ def _launch(conf: SparkConf, output: JavaOutput) -> Any:
     if packages:
         _log.info("starting Spark; jars that are not here yet are fetched first", packages=packages)
     with output.writing() as descriptor:
-        return launch_gateway(conf, {"stderr": descriptor})
+        # A session of its own: what a terminal, `timeout` or a supervisor sends to our process group must not end Java
+        # before the batch under way is committed. It ends with us, when its standard input is closed.
+        return launch_gateway(conf, {"stderr": descriptor, "start_new_session": True})
 
 
 def adopt_session(session: SparkSession) -> SparkSession:

@@ -177,7 +177,7 @@ def test_a_java_that_ends_while_running_is_an_error_with_a_remedy(tmp_path: Path
         """
         import os
         from headrace.config.spark import SparkConfig
-        from headrace.errors import SparkUnavailable
+        from headrace.errors import SparkGone
         from headrace.spark.jobs import run_tasks
         from headrace.spark.labels import label_thread
         from headrace.spark.session import build_session, open_session
@@ -192,13 +192,13 @@ def test_a_java_that_ends_while_running_is_an_error_with_a_remedy(tmp_path: Path
             java.kill()
             java.wait()
             run_tasks(session, [1], str, description="copy")
-        except SparkUnavailable as error:
-            print("raised", error, error.hint)
+        except SparkGone as error:
+            print("raised", error, error.retry.value, error.hint)
         os._exit(0)  # pyspark's own clean-up would wait for Java
         """,
         tmp_path,
         PYTHONUNBUFFERED="1",
     )
-    assert done.stdout.startswith("raised Spark's Java process has ended: noticed during copy look for what"), (
-        done.stderr
-    )
+    assert done.stdout.startswith(
+        "raised Spark's Java process has ended: killed by SIGKILL timed start the process again"
+    ), done.stderr
