@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.errors import ProtocolError, SourceUnsupported
+from headrace.errors import ProtocolError
 from headrace.events import UNCHANGED
 from headrace.pgoutput import messages as m
 from headrace.pgoutput.batch import MessageBatch
@@ -100,7 +100,7 @@ class Table:
         batch = self.batch(changes)
         try:
             found = list(decode_changes(batch, envelope(batch), self.relation.relation_id, types))
-        except (ProtocolError, SourceUnsupported):  # the latter: a type whose binary form nobody here can read
+        except ProtocolError:
             return None
         for each in found:
             each.changes.validate(full=True)
@@ -137,7 +137,7 @@ def plain(row: object) -> list[object] | None:
 
 
 def texts(values: m.TupleData) -> list[str | None]:
-    return [value.data.decode() if isinstance(value, m.Text | m.Binary) else None for value in values]
+    return [value.data.decode() if isinstance(value, m.Text) else None for value in values]
 
 
 def tables(corpus: list[tuple[bool, bytes]]) -> list[Table]:

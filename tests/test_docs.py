@@ -131,27 +131,16 @@ def test_every_label_of_a_metric_is_explained() -> None:
 
 
 def test_every_built_in_type_is_listed_with_what_it_becomes() -> None:
-    told = {
-        name: (quoted(arrow), binary)
-        for names, arrow, binary, _ in table(TYPES, "Built-in types")
-        for name in quoted(names)
-    }
+    told = {name: quoted(arrow) for names, arrow, _ in table(TYPES, "Built-in types") for name in quoted(names)}
     known = {t.name: conversion_for(t) for t in map(builtin_type, range(16_384)) if t is not None and t.element is None}
-    assert told == {
-        name: ([str(conversion.arrow_type)], "yes" if conversion.supports_binary else "no")
-        for name, conversion in known.items()
-    }
+    assert told == {name: [str(conversion.arrow_type)] for name, conversion in known.items()}
 
 
 def test_types_made_of_others_are_what_the_page_says() -> None:
-    told = {names: (arrow, binary) for names, arrow, binary in table(TYPES, "Types made of others")}
+    told = dict(table(TYPES, "Types made of others"))
     assert told.keys() == MADE_TYPES.keys()
-    assert {names: MADE_ARROW[arrow] for names, (arrow, _) in told.items()} == {
+    assert {names: MADE_ARROW[arrow] for names, arrow in told.items()} == {
         names: conversion.arrow_type for names, conversion in MADE_TYPES.items()
-    }
-    # "as T" stands for the integer that these are made of, whose binary form can be read.
-    assert {names: binary != "no" for names, (_, binary) in told.items()} == {
-        names: conversion.supports_binary for names, conversion in MADE_TYPES.items()
     }
 
 

@@ -1,7 +1,7 @@
 """Any value, whichever way it comes from a real server, is one Arrow value, and the one psycopg reads.
 
-Each case asks the server for the same values four ways: text, binary, COPY CSV, and psycopg's own loading. The server's
-text is the oracle for what is printed and for what a rejected value is reported with.
+Each case asks the server for the same values three ways: text, COPY CSV, and psycopg's own loading. The server's text
+is the oracle for what a rejected value is reported with.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from psycopg import sql
 from roundtrip_cases import ARRAY_CASES, CASES, SETUP, TEXT_ONLY_CASES, Case
 
-from headrace.errors import SourceUnsupported
 from headrace.pgtypes.contract import Conversion, Converted
 from headrace.pgtypes.copy_csv import read_copy_csv
-from headrace.pgtypes.registry import builtin_type, conversion_for, supports_binary
+from headrace.pgtypes.registry import builtin_type, conversion_for
 from headrace.schema import PgType
 from headrace.testing import PostgresServer
 
@@ -43,7 +42,6 @@ class Answer:
     """What the server says about some values."""
 
     texts: pa.StringArray
-    binaries: pa.BinaryArray
     csv: bytes
     typmod: int
 
@@ -76,18 +74,17 @@ class Oracle:
     def ask(self, sql_type: str, values: Sequence[str | None]) -> Answer:
         query = f"SELECT x::{sql_type} AS v FROM unnest($1::text[]) WITH ORDINALITY AS u(x, i) ORDER BY i"
         parameters = [_text_array(values)]
-        text, typmod = self._column(query, parameters, 0)
-        raw, _ = self._column(query, parameters, 1)
+        text, typmod = self._column(query, parameters)
         csv = self.copy(sql.SQL(query.replace("$1", "{}")).format(sql.Literal(list(values))))
         texts = pa.array([None if value is None else value.decode() for value in text], pa.string())
-        return Answer(texts, pa.array(raw, pa.binary()), csv, typmod)
+        return Answer(texts, csv, typmod)
 
     def copy(self, query: sql.Composable) -> bytes:
         with self.connection.cursor().copy(sql.SQL("COPY ({}) TO STDOUT (FORMAT csv)").format(query)) as rows:
             return b"".join(bytes(chunk) for chunk in rows)
 
-    def _column(self, query: str, parameters: list[bytes], form: int) -> tuple[list[bytes | None], int]:
-        result = self.connection.pgconn.exec_params(query.encode(), parameters, result_format=form)
+    def _column(self, query: str, parameters: list[bytes]) -> tuple[list[bytes | None], int]:
+        result = self.connection.pgconn.exec_params(query.encode(), parameters)
         assert result.status == psycopg.pq.ExecStatus.TUPLES_OK, result.error_message
         return [result.get_value(row, 0) for row in range(result.ntuples)], result.fmod(0)
 
@@ -140,10 +137,7 @@ def _check_text_and_csv(conversion: Conversion, answer: Answer) -> Converted:
 def _check(oracle: Oracle, case: Case, values: Sequence[str | None]) -> Converted:
     answer = oracle.ask(case.type, values)
     conversion = conversion_for(oracle.type_named(case.type), answer.typmod, case.options)
-    assert conversion.supports_binary
     from_text = _check_text_and_csv(conversion, answer)
-    _assert_same(conversion.from_binary(answer.binaries), from_text)
-    assert conversion.text_from_binary(answer.binaries).to_pylist() == answer.texts.to_pylist()
     if case.normalise is not None:
         _check_against_psycopg(oracle, case, values, from_text)
     return from_text
@@ -187,15 +181,12 @@ def test_generated_values(oracle: Oracle, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", _ids(TEXT_ONLY_CASES))
-def test_types_only_the_server_can_print_keep_their_text_and_refuse_binary(oracle: Oracle, case: Case) -> None:
+def test_types_without_an_arrow_type_keep_their_text(oracle: Oracle, case: Case) -> None:
     pg_type = oracle.type_named(case.type)
     conversion = conversion_for(pg_type)
     answer = oracle.ask(case.type, [*case.special, None])
     from_text = _check_text_and_csv(conversion, answer)
     assert from_text.rejected is None
-    assert not supports_binary(pg_type)
-    with pytest.raises(SourceUnsupported, match="binary"):
-        conversion.from_binary(answer.binaries)
 
 
 def test_every_column_of_a_copy_keeps_its_place(oracle: Oracle) -> None:

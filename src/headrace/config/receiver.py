@@ -26,11 +26,6 @@ class ReceiverSection(Section):
         description="Ask the server to send large transactions before they commit, so that neither side keeps them "
         "in memory or on the source's disk.",
     )
-    binary: bool = Field(
-        default=False,
-        description="Ask for values in binary form: about a tenth cheaper for the server, but only for tables all of "
-        "whose types Headrace can read that way.",
-    )
     status_interval_ms: int = Field(
         default=1000,
         ge=10,

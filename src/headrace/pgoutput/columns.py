@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import ProtocolError
-from ..pgtypes.contract import Conversion, Converted, Rejected
-from .tuples import BINARY, TEXT, Cells
+from ..pgtypes.contract import Conversion, Converted
+from .tuples import TEXT, Cells
 
 __all__ = ["bitmap", "convert"]
 
@@ -18,17 +17,10 @@ _HIGH_BITS_OF_EIGHT = np.uint64(0x8080808080808080)
 
 
 def convert(cells: Cells, data: npt.NDArray[np.uint8], conversion: Conversion) -> Converted:
-    """Convert a column; values of the two formats may be mixed."""
-    text, binary = cells.where(TEXT), cells.where(BINARY)
-    has_text, has_binary = text.any(), binary.any()
-    if has_text and has_binary:
-        return _merge(
-            conversion.from_text(_texts(cells, data, text)), conversion.from_binary(_binaries(cells, data, binary))
-        )
-    if has_text:
+    """Convert a column."""
+    text = cells.where(TEXT)
+    if text.any():
         return conversion.from_text(_texts(cells, data, text))
-    if has_binary:
-        return conversion.from_binary(_binaries(cells, data, binary))
     return Converted(pa.nulls(len(cells.formats), conversion.arrow_type))
 
 
@@ -38,7 +30,7 @@ def bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer | None:
 
 
 def _texts(cells: Cells, data: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_]) -> pa.StringArray:
-    texts = _gather(cells, data, valid, pa.string())
+    texts = _gather(cells, data, valid)
     if not _is_ascii(texts.buffers()[2]):
         try:
             texts.validate(full=True)
@@ -50,13 +42,7 @@ def _texts(cells: Cells, data: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool
     return texts
 
 
-def _binaries(cells: Cells, data: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_]) -> pa.BinaryArray:
-    return _gather(cells, data, valid, pa.binary())
-
-
-def _gather(
-    cells: Cells, data: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_], arrow_type: pa.DataType
-) -> pa.Array:
+def _gather(cells: Cells, data: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_]) -> pa.StringArray:
     """Copy the values together, by one call that moves each value as a block.
 
     The batch's own buffer is seen as an array of twice as many strings, value, gap, value, gap, …, of which the
@@ -69,9 +55,9 @@ def _gather(
     offsets = np.empty(2 * count, dtype=np.int32)
     offsets[0::2] = starts
     offsets[1::2] = starts + sizes
-    spread = pa.Array.from_buffers(arrow_type, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data[base:])])
+    spread = pa.Array.from_buffers(pa.string(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data[base:])])
     taken = spread.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
-    return pa.Array.from_buffers(arrow_type, count, [bitmap(valid), *taken.buffers()[1:]])
+    return pa.Array.from_buffers(pa.string(), count, [bitmap(valid), *taken.buffers()[1:]])
 
 
 def _is_ascii(buffer: pa.Buffer | None) -> bool:
@@ -81,15 +67,3 @@ def _is_ascii(buffer: pa.Buffer | None) -> bool:
     whole = len(octets) // 8 * 8
     words = octets[:whole].view(np.uint64)
     return not (np.bitwise_or.reduce(words) & _HIGH_BITS_OF_EIGHT or (octets[whole:] & _HIGH_BITS).any())
-
-
-def _merge(texts: Converted, binaries: Converted) -> Converted:
-    rejected = [part.rejected for part in (texts, binaries) if part.rejected is not None]
-    return Converted(
-        pc.coalesce(texts.values, binaries.values),
-        Rejected(
-            pa.concat_arrays([part.positions for part in rejected]), pa.concat_arrays([part.texts for part in rejected])
-        )
-        if rejected
-        else None,
-    )

@@ -160,8 +160,6 @@ def _value(reader: _Reader) -> m.TupleValue:
         return m.Text(reader.raw(reader.one(_INT32)))
     if kind == b"n":
         return None
-    if kind == b"b":
-        return m.Binary(reader.raw(reader.one(_INT32)))
     if kind == b"u":
         return UNCHANGED
     raise reader.malformed("unknown value format")

@@ -48,7 +48,7 @@ def _value(value: m.TupleValue) -> bytes:
         return b"n"
     if isinstance(value, Unchanged):
         return b"u"
-    return (b"t" if isinstance(value, m.Text) else b"b") + _UINT32.pack(len(value.data)) + value.data
+    return b"t" + _UINT32.pack(len(value.data)) + value.data
 
 
 def _tuple(marker: bytes, values: m.TupleData) -> bytes:

@@ -15,7 +15,6 @@ from ..schema import ReplicaIdentity
 __all__ = [
     "Begin",
     "BeginPrepare",
-    "Binary",
     "Commit",
     "CommitPrepared",
     "Delete",
@@ -49,15 +48,8 @@ class Text:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """A value in its type's binary form."""
-
-    data: bytes
-
-
 # Unions in the old spelling: evaluated at run time, and Python 3.10 must read them.
-TupleValue = Union[None, Unchanged, Text, Binary]  # noqa: UP007
+TupleValue = Union[None, Unchanged, Text]  # noqa: UP007
 """None is NULL; UNCHANGED is a TOASTed value that was not sent."""
 
 TupleData = tuple[TupleValue, ...]

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from ..errors import ProtocolError
 from .unaligned import big_endian
 
-__all__ = ["BINARY", "NULL", "TEXT", "UNCHANGED_TOAST", "Cells", "walk_tuples"]
+__all__ = ["NULL", "TEXT", "UNCHANGED_TOAST", "Cells", "walk_tuples"]
 
-TEXT, BINARY, NULL, UNCHANGED_TOAST = b"tbnu"
+TEXT, NULL, UNCHANGED_TOAST = b"tnu"
 
 _NO_VALUE = np.zeros(256, dtype=bool)
 _NO_VALUE[[NULL, UNCHANGED_TOAST]] = True
@@ -69,7 +69,7 @@ def _step(
     if not (formats == TEXT).all():
         # A value that is not there has no length either: only its format byte.
         absent = _NO_VALUE[formats]
-        if not (absent | (formats == TEXT) | (formats == BINARY)).all():
+        if not (absent | (formats == TEXT)).all():
             raise _malformed("unknown value format")
         sizes[absent] = 0
         starts -= absent * np.int64(4)

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .array_binary import print_arrays, read_binary_arrays
 from .array_literal import read_literals
 from .contract import Conversion, Converted, Rejected
-from .layout import Bools, Ints, dense_apply
+from .layout import Bools, Ints
 from .rejection import reject
 
 __all__ = ["ArrayConversion"]
@@ -31,10 +30,6 @@ class ArrayConversion:
     def arrow_type(self) -> pa.DataType:
         return pa.list_(self.element.arrow_type)
 
-    @property
-    def supports_binary(self) -> bool:
-        return self.element.supports_binary
-
     def from_text(self, texts: pa.StringArray) -> Converted:
         unlike_list = pc.or_(pc.starts_with(texts, "["), pc.starts_with(texts, "{{"))
         bad = unlike_list.fill_null(False).to_numpy(zero_copy_only=False)
@@ -42,24 +37,6 @@ class ArrayConversion:
         elements, offsets = read_literals(texts.filter(pa.array(good)), self.delimiter, self.type_name)
         values, bad = self._lists(self.element.from_text(elements), offsets, good, bad)
         return reject(values, bad, texts.filter(pa.array(bad)))
-
-    def from_binary(self, values: pa.BinaryArray) -> Converted:
-        valid = _valid(values)
-        arrays = read_binary_arrays(values.drop_null(), self.type_name)
-        bad = np.zeros(len(values), np.bool_)
-        bad[valid] = arrays.unlike_list
-        good = valid & ~bad
-        like_list = arrays if not bad.any() else read_binary_arrays(values.filter(pa.array(good)), self.type_name)
-        offsets = np.concatenate([[0], np.cumsum(like_list.counts)])
-        lists, bad = self._lists(self.element.from_binary(like_list.elements), offsets, good, bad)
-        return reject(lists, bad, self.text_from_binary(values.filter(pa.array(bad))))
-
-    def text_from_binary(self, values: pa.BinaryArray) -> pa.StringArray:
-        return dense_apply(self._print, values)
-
-    def _print(self, values: pa.BinaryArray) -> pa.StringArray:
-        arrays = read_binary_arrays(values, self.type_name)
-        return print_arrays(arrays, self.element.text_from_binary(arrays.elements), self.delimiter)
 
     def _lists(self, elements: Converted, offsets: Ints, good: Bools, bad: Bools) -> tuple[pa.ListArray, Bools]:
         """Lists for the good rows, NULL for the others; a good row with a rejected element joins the bad ones."""

@@ -1,6 +1,6 @@
 """Arrow strings and binaries as numpy sees them: one run of bytes and the offsets of the values in it.
 
-Binary forms and literals are read without a loop over values by working on that run as a whole. Values are made dense
+Literals are read without a loop over values by working on that run as a whole. Values are made dense
 (no NULLs) first, so that the run holds nothing but values.
 """
 
@@ -22,7 +22,6 @@ __all__ = [
     "Ints",
     "binaries",
     "dense_apply",
-    "fixed_width",
     "malformed",
     "scan",
     "strings",
@@ -77,12 +76,3 @@ def dense_apply(function: Callable[[pa.Array], pa.Array], values: pa.Array) -> p
     if values.null_count == 0:
         return function(values)
     return with_nulls(function(values.drop_null()), pc.is_valid(values))
-
-
-def fixed_width(values: pa.Array, dtype: str | list[tuple[str, str]], type_name: str) -> npt.NDArray[Any]:
-    """Dense values of a fixed width, read in place as `dtype` (big-endian, as Postgres sends)."""
-    data, offsets = scan(values)
-    layout = np.dtype(dtype)
-    if len(data) != len(values) * layout.itemsize or np.any(np.diff(offsets) != layout.itemsize):
-        raise malformed(type_name)
-    return np.frombuffer(data, layout)

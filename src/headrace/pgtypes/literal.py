@@ -7,12 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from .layout import Bools, Bytes, Ints, malformed
 
-__all__ = ["Quoting", "escape", "read_quoting"]
+__all__ = ["Quoting", "read_quoting"]
 
 _BACKSLASH, _QUOTE = ord("\\"), ord('"')
 
@@ -52,7 +50,3 @@ def _escapes(data: Bytes) -> Ints:
     begins_run = np.diff(backslashes, prepend=-2) != 1
     in_run = ordinals - np.maximum.accumulate(np.where(begins_run, ordinals, 0))
     return np.asarray(backslashes[in_run % 2 == 0])
-
-
-def escape(texts: pa.StringArray) -> pa.StringArray:
-    return pc.replace_substring_regex(texts, r'(["\\])', r"\\\1")

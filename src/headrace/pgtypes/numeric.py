@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from .contract import Converted
-from .layout import dense_apply
-from .numeric_binary import print_numeric, scaled_integers
 from .rejection import cast_texts, reject
 from .text import TextConversion
 
 __all__ = ["DecimalConversion", "numeric_conversion"]
 
 _MAX_PRECISION = 38
-_INT64_DIGITS = 18
 
 
 def numeric_conversion(typmod: int, without_scale: tuple[int, int] | None) -> DecimalConversion | TextConversion:
@@ -29,7 +25,7 @@ def numeric_conversion(typmod: int, without_scale: tuple[int, int] | None) -> De
     shape = _precision_and_scale(typmod) if typmod >= 0 else without_scale
     if shape is not None and shape[0] <= _MAX_PRECISION and 0 <= shape[1] <= shape[0]:
         return DecimalConversion(*shape)
-    return TextConversion("numeric", print_numeric)
+    return TextConversion()
 
 
 def _precision_and_scale(typmod: int) -> tuple[int, int]:
@@ -47,32 +43,11 @@ class DecimalConversion:
     def arrow_type(self) -> pa.DataType:
         return pa.decimal128(self.precision, self.scale)
 
-    @property
-    def supports_binary(self) -> bool:
-        return True
-
     def from_text(self, texts: pa.StringArray) -> Converted:
         try:
             return Converted(texts.cast(self.arrow_type))
         except pa.ArrowInvalid:
             return self._set_aside(texts)
-
-    def from_binary(self, values: pa.BinaryArray) -> Converted:
-        if self.precision <= _INT64_DIGITS:
-            dense = values.drop_null() if values.null_count else values
-            numbers = scaled_integers(dense, self.precision, self.scale)
-            if numbers is not None:
-                return Converted(dense_apply(lambda _: self._decimals(numbers), values))
-        return self.from_text(self.text_from_binary(values))
-
-    def text_from_binary(self, values: pa.BinaryArray) -> pa.StringArray:
-        return dense_apply(print_numeric, values)
-
-    def _decimals(self, numbers: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> pa.Decimal128Array:
-        words = np.empty((len(numbers), 2), np.int64)
-        words[:, 0] = numbers
-        words[:, 1] = numbers >> 63
-        return pa.Array.from_buffers(self.arrow_type, len(numbers), [None, pa.py_buffer(words)])
 
     def _set_aside(self, texts: pa.StringArray) -> Converted:
         """Reject what does not fit, and cast the rest."""

@@ -33,7 +33,6 @@ from ..postgres.connection import connect
 from ..postgres.slots import SlotState, require_usable, slot_holder
 from ..spool import Spool, SpoolPosition
 from ..spool.owner import SpoolOwner, claim, lock
-from .binary import require_binary
 from .feedback import Positions, confirmable
 from .spooling import Spooling
 from .watch import PublicationWatch
@@ -210,8 +209,6 @@ class Receiver:
 
     def _usable_slot(self) -> SlotState:
         with connect(self._config.pg_connection, "receiver_start", pipeline=self._config.pipeline_id) as connection:
-            if self._config.binary:
-                require_binary(connection, self._config.publication_name)
             return require_usable(connection, self._config.slot_name)
 
     def _give_up_or_wait(self, error: HeadraceError, delay: float) -> None:

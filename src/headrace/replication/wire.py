@@ -48,8 +48,6 @@ def start_command(config: StreamConfig, version: ServerVersion, start: Lsn) -> s
     }
     if config.streaming:
         options["streaming"] = version.streaming
-    if config.binary:
-        options["binary"] = "true"
     rendered = ", ".join(f"{name} '{value.replace(chr(39), chr(39) * 2)}'" for name, value in options.items())
     return f"START_REPLICATION SLOT {quote_identifier(config.slot_name)} LOGICAL {start} ({rendered})"
 

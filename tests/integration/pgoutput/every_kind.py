@@ -100,8 +100,7 @@ def capture_every_kind(connection: Connection, version: int) -> list[Captured]:
         options["two_phase"] = "on"
     with publish(connection, two_phase=protocol >= 3) as slot:
         _plain(connection)
-        captured = slot.read(keep=True, protocol=1, messages="true")
-        captured += slot.read(protocol=1, messages="true", binary="true")
+        captured = slot.read(protocol=1, messages="true")
         _streamed(connection)
         if protocol >= 3:
             _prepared(connection)

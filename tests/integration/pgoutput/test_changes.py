@@ -188,29 +188,6 @@ def test_generated_columns_are_published_on_demand_from_18_on(servers: Callable[
             assert [row["row"] for row in changes(without.batch(), oid(connection, "t"))] == [{"id": 21}]
 
 
-def test_text_and_binary_tuples_give_equal_batches(connection: Connection) -> None:
-    connection.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, b int8, name text, price numeric(12,4), ok bool, f float8, at timestamptz,"
-        " day date, u uuid, j jsonb, raw bytea, a int[], acl aclitem)"
-    )
-    with publish(connection) as slot:
-        connection.execute(
-            "INSERT INTO t SELECT i, i * i, 'n' || i, i / 9.0, i > 3, i / 3.0, now(), now(), md5(i::text)::uuid,"
-            " '{\"k\": [1, null]}', '\\x00ff', ARRAY[i, NULL], 'postgres=r/postgres' FROM generate_series(1, 50) i"
-        )
-        connection.execute("UPDATE t SET name = NULL, id = -id WHERE id < 10")
-        connection.execute("DELETE FROM t WHERE id < 0")
-        text = change_batches(slot.batch(keep=True), oid(connection, "t"))
-        # An aclitem has no binary form: its column stays text.
-        captured = slot.read(binary="true")
-    formats = [value for one in captured if one.kind == "I" for value in decode(one.payload).new]  # type: ignore[union-attr]
-    assert {type(value) for value in formats} == {m.Binary, m.Text}
-    binary = change_batches(batch_of(captured), oid(connection, "t"))
-    assert [each.changes.schema for each in binary] == [each.changes.schema for each in text]
-    for one, other in zip(text, binary, strict=True):
-        assert other.changes.equals(one.changes)
-
-
 def test_values_without_an_arrow_value_are_rejected_and_null(connection: Connection) -> None:
     connection.execute("CREATE TABLE t (id int PRIMARY KEY, price numeric(8,2), at timestamptz, v text)")
     connection.execute("ALTER TABLE t REPLICA IDENTITY FULL")

@@ -357,18 +357,6 @@ def test_a_spool_of_another_slot_is_refused(source: Source) -> None:
     assert source.slot in str(error)
 
 
-def test_binary_is_refused_for_types_only_the_server_can_read(source: Source) -> None:
-    binary = source.config().model_copy(update={"binary": True})
-    with source.receiving(binary) as running:
-        end = source.insert(1, 3)
-        running.wait(lambda status: status.spooled >= end)
-    source.connection.execute("ALTER TABLE t ADD COLUMN place point")
-    with source.receiving(binary) as running:
-        error = running.ended()
-    assert isinstance(error, ConfigError)
-    assert "t.place (point)" in str(error)
-
-
 def test_what_a_crash_left_in_the_spool_is_cleaned(source: Source) -> None:
     with source.receiving() as running:
         end = source.insert(1, 10)

@@ -1,9 +1,8 @@
-"""Bytes and texts that Postgres never sends raise ProtocolError and nothing else."""
+"""Texts that Postgres never sends raise ProtocolError and nothing else."""
 
 from __future__ import annotations
 
 import contextlib
-import struct
 
 import pyarrow as pa
 import pytest
@@ -27,29 +26,13 @@ BUILTIN = {
 }
 CONVERSIONS: dict[str, Conversion] = {**BUILTIN, "hstore": HSTORE, "numeric(10,2)": DECIMAL}
 TYPED = {name: conversion for name, conversion in CONVERSIONS.items() if conversion.arrow_type != pa.string()}
-BINARY = {name: conversion for name, conversion in CONVERSIONS.items() if conversion.supports_binary}
 
-# Small integers in front of one another look like the headers and lengths of real values.
-words = st.lists(st.integers(-2, 9), max_size=8).map(lambda numbers: struct.pack(f">{len(numbers)}i", *numbers))
-halves = st.lists(st.integers(-2, 9), max_size=8).map(lambda numbers: struct.pack(f">{len(numbers)}h", *numbers))
-binaries = st.one_of(st.binary(max_size=40), words, halves)
 texts = st.one_of(st.text(max_size=20), st.text('{}[]",\\=>NUL19.-: x\n', max_size=20))
 
 
 def _whole(converted: Converted, count: int) -> bool:
     converted.values.validate(full=True)
     return len(converted.values) == count
-
-
-@pytest.mark.parametrize("name", BINARY)
-def test_binary(name: str) -> None:
-    @settings(max_examples=40, deadline=None, database=None, derandomize=True)
-    @given(st.lists(binaries, min_size=1, max_size=3))
-    def run(values: list[bytes]) -> None:
-        with contextlib.suppress(ProtocolError):
-            assert _whole(BINARY[name].from_binary(pa.array(values, pa.binary())), len(values))
-
-    run()
 
 
 @pytest.mark.parametrize("name", TYPED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,11 @@ def test_the_nearest_setting_is_named_at_any_depth(file: Path) -> None:
         f"{y}.mask (FILE:15): unknown setting; did you mean {y}.columns.mask?",
         f"{y}.zzz (FILE:16): unknown setting; known here: columns, filter, transform",
     ]
+
+
+def test_the_binary_format_is_an_unknown_setting(file: Path) -> None:
+    (problem,) = problems(file, MINIMAL + "    receiver: {binary: true}\n")
+    assert re.match(r"receiver\.binary \(FILE:\d+\): unknown setting; known here: ", problem)
 
 
 def test_a_problem_of_the_whole_names_the_settings(file: Path) -> None:

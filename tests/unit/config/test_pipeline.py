@@ -65,7 +65,7 @@ def test_names_and_places_can_be_given(tmp_path: Path) -> None:
 
 
 def test_the_receiver_gets_its_settings() -> None:
-    it = config(receiver={"binary": True, "status_interval_ms": 77}, spool={"durable": False})
+    it = config(receiver={"streaming": False, "status_interval_ms": 77}, spool={"durable": False})
     receiver = it.receiver_config()
     assert receiver == ReceiverConfig(
         pg_connection=it.pg_connection,
@@ -73,7 +73,7 @@ def test_the_receiver_gets_its_settings() -> None:
         slot_name="headrace_7",
         spool=SpoolConfig(uri=".headrace/pipeline-7/spool", durable=False),
         pipeline_id=7,
-        binary=True,
+        streaming=False,
         status_interval_ms=77,
     )
     assert receiver.pg_connection.read_password() == it.pg_connection.read_password()

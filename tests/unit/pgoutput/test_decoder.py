@@ -12,8 +12,8 @@ from headrace.pgoutput.decoder import decode
 from headrace.schema import ReplicaIdentity
 
 # Written by hand from Postgres's protocol documentation, so that decoder and encoder cannot be wrong together.
-TUPLE = b"\x00\x04" + b"n" + b"u" + b"t\x00\x00\x00\x02hi" + b"b\x00\x00\x00\x01\xff"
-VALUES = (None, UNCHANGED, m.Text(b"hi"), m.Binary(b"\xff"))
+TUPLE = b"\x00\x04" + b"n" + b"u" + b"t\x00\x00\x00\x02hi" + b"t\x00\x00\x00\x01\xff"
+VALUES = (None, UNCHANGED, m.Text(b"hi"), m.Text(b"\xff"))
 LSN, LSN_BYTES = Lsn.parse("16/B374D848"), bytes.fromhex("00000016b374d848")
 TIME, TIME_BYTES = 1_000_000, bytes.fromhex("00000000000f4240")
 PREPARED = b"\0" + LSN_BYTES * 2 + TIME_BYTES + b"\0\0\0\x07gid\0"

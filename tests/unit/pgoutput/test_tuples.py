@@ -24,7 +24,7 @@ def tuples(*rows: m.TupleData) -> list[bytes]:
 
 
 def test_every_format_in_one_column() -> None:
-    rows = ((m.Text(b"hello"), None), (None, m.Binary(b"")), (UNCHANGED, m.Text(b"x")), (m.Binary(b"\0\1"), UNCHANGED))
+    rows = ((m.Text(b"hello"), None), (None, m.Text(b"")), (UNCHANGED, m.Text(b"x")), (m.Text(b"\0\1"), UNCHANGED))
     data, starts, ends = laid_out(tuples(*rows))
     columns, behind = walk_tuples(data, starts, ends, 2)
     assert (behind == ends).all()
@@ -32,9 +32,9 @@ def test_every_format_in_one_column() -> None:
         assert (np.diff(cells.starts) >= 0).all()
         for row, letter, start, size in zip(rows, cells.formats, cells.starts, cells.sizes, strict=True):
             value = row[number]
-            content = value.data if isinstance(value, (m.Text, m.Binary)) else b""
+            content = value.data if isinstance(value, m.Text) else b""
             assert data[start : start + size].tobytes() == content
-            assert chr(letter) == {m.Text: "t", m.Binary: "b", type(None): "n"}.get(type(value), "u")
+            assert chr(letter) == {m.Text: "t", type(None): "n"}.get(type(value), "u")
 
 
 def test_no_columns_at_all() -> None:
@@ -52,6 +52,7 @@ def test_no_columns_at_all() -> None:
         (b"\0\1", 1),
         (b"\0\2nn", 1),
         (b"\0\1x", 1),
+        (b"\0\1b\0\0\0\1a", 1),
         (b"\0\1t\0\0\0", 1),
         (b"\0\1t\0\0\0\2a", 1),
         (b"\0\1t\xff\xff\xff\xff", 1),

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import pickle
-import struct
 
 import pyarrow as pa
 import pytest
 
-from headrace.errors import ProtocolError, SourceUnsupported
+from headrace.errors import ProtocolError
 from headrace.pgtypes.array import ArrayConversion
 from headrace.pgtypes.datetime import DateConversion
-from headrace.pgtypes.integer import IntegerConversion
+from headrace.pgtypes.number import NumberConversion
 from headrace.pgtypes.text import TextConversion
 
-INTEGERS = ArrayConversion(IntegerConversion("integer", ">i4", "int32"))
-TEXTS = ArrayConversion(TextConversion("text"))
+INTEGERS = ArrayConversion(NumberConversion("integer", "int32"))
+TEXTS = ArrayConversion(TextConversion())
 DATES = ArrayConversion(DateConversion())
 
 
-def _send(numbers: list[int | None], *dimensions: tuple[int, int]) -> bytes:
-    header = struct.pack(">iiI", len(dimensions), 0, 23) + b"".join(struct.pack(">ii", *d) for d in dimensions)
-    return header + b"".join(b"\xff" * 4 if n is None else struct.pack(">ii", 4, n) for n in numbers)
-
-
 LITERALS = pa.array(["{1,NULL}", None, "{}", "{{1,2},{3,4}}", "[0:0]={7}", "{5}"])
-BINARIES = pa.array([
-    _send([1, None], (2, 1)), None, _send([]), _send([1, 2, 3, 4], (2, 1), (2, 1)),
-    _send([7], (1, 0)), _send([5], (1, 1)),
-])  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["text", "binary"])
-def test_lists_and_what_is_unlike_a_list(form: str) -> None:
-    converted = INTEGERS.from_text(LITERALS) if form == "text" else INTEGERS.from_binary(BINARIES)
+def test_lists_and_what_is_unlike_a_list() -> None:
+    converted = INTEGERS.from_text(LITERALS)
     converted.values.validate(full=True)
     assert converted.values.type == INTEGERS.arrow_type == pa.list_(pa.int32())
     assert converted.values.to_pylist() == [[1, None], None, [], None, None, [5]]
@@ -44,16 +33,9 @@ def test_lists_and_what_is_unlike_a_list(form: str) -> None:
     assert len(converted.values.values) == 3
 
 
-def test_printing() -> None:
-    assert INTEGERS.text_from_binary(BINARIES).equals(LITERALS)
-
-
-@pytest.mark.parametrize("form", ["text", "binary"])
-def test_a_rejected_element_rejects_the_array(form: str) -> None:
+def test_a_rejected_element_rejects_the_array() -> None:
     literals = pa.array(["{2000-01-01}", "{2000-01-02,infinity,-infinity}", "{}", "{NULL}", "{infinity}"])
-    days = [[0], [1, 2**31 - 1, -(2**31)], [], [None], [2**31 - 1]]
-    binaries = pa.array([_send(row, *([(len(row), 1)] if row else [])) for row in days])
-    converted = DATES.from_text(literals) if form == "text" else DATES.from_binary(binaries)
+    converted = DATES.from_text(literals)
     assert [row and [str(day) for day in row] for row in converted.values.to_pylist()] == [
         ["2000-01-01"], None, [], ["None"], None,
     ]  # fmt: skip
@@ -78,15 +60,11 @@ def test_malformed_elements_are_malformed() -> None:
         INTEGERS.from_text(pa.array(["{one}"]))
 
 
-def test_binary_is_as_good_as_the_elements() -> None:
-    boxes = ArrayConversion(TextConversion("box", None), ";")
-    assert INTEGERS.supports_binary
-    assert not boxes.supports_binary
+def test_a_delimiter_of_its_own() -> None:
+    boxes = ArrayConversion(TextConversion(), ";")
     assert boxes.from_text(pa.array(["{(1,2),(0,0);(3,4),(1,1)}"])).values.to_pylist() == [
         ["(1,2),(0,0)", "(3,4),(1,1)"]
     ]
-    with pytest.raises(SourceUnsupported, match="box"):
-        boxes.from_binary(pa.array([_send([1], (1, 1))]))
 
 
 def test_conversions_travel() -> None:

@@ -14,10 +14,8 @@ VALUES = pa.array([b"", None, b"\0", EVERY_BYTE, b"\xde\xad", b"x"])
 TEXTS = pa.array(["\\x", None, "\\x00", "\\x" + EVERY_BYTE.hex(), "\\xdead", "\\x78"])
 
 
-def test_both_forms() -> None:
+def test_every_byte() -> None:
     assert CONVERSION.from_text(TEXTS).values.equals(VALUES)
-    assert CONVERSION.from_binary(VALUES).values.equals(VALUES)
-    assert CONVERSION.text_from_binary(VALUES).equals(TEXTS)
 
 
 def test_a_slice_at_an_odd_place() -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.errors import ProtocolError
-from headrace.pgtypes.layout import binaries, dense_apply, fixed_width, malformed, scan, strings, with_nulls
+from headrace.pgtypes.layout import binaries, dense_apply, malformed, scan, strings, with_nulls
 
 
 def test_scan_of_a_slice_starts_at_zero() -> None:
@@ -49,17 +48,6 @@ def test_functions_never_see_nulls() -> None:
     assert dense_apply(lengths, pa.array(["a", None, "bc"])).to_pylist() == [1, None, 2]
     assert dense_apply(lengths, pa.array([None], pa.string())).to_pylist() == [None]
     assert seen == [0, 0]
-
-
-def test_fixed_width_reads_big_endian() -> None:
-    values = pa.array([b"\x00\x01", b"\x01\x00"])
-    assert fixed_width(values, ">i2", "smallint").tolist() == [1, 256]
-
-
-@pytest.mark.parametrize("values", [[b"\0"], [b"\0\0\0"], [b"\0", b"\0\0\0"], [b""]])
-def test_another_width_is_malformed(values: list[bytes]) -> None:
-    with pytest.raises(ProtocolError, match="smallint"):
-        fixed_width(pa.array(values), ">i2", "smallint")
 
 
 def test_the_error_names_the_type() -> None:

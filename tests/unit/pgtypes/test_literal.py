@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from headrace.errors import ProtocolError
-from headrace.pgtypes.literal import escape, read_quoting
+from headrace.pgtypes.literal import read_quoting
 
 
 def _read(text: bytes) -> tuple[str, list[int]]:
@@ -47,7 +46,3 @@ def test_a_quote_cannot_close_in_the_next_literal() -> None:
 def test_many_quotes() -> None:
     marks, _ = _read(b'"a"' * 1000)
     assert marks == "qiq" * 1000
-
-
-def test_escaping() -> None:
-    assert escape(pa.array(['a"b\\c', "", None])).to_pylist() == ['a\\"b\\\\c', "", None]

@@ -64,13 +64,3 @@ def test_scale_zero() -> None:
 def test_what_is_no_number_is_malformed(text: str) -> None:
     with pytest.raises(ProtocolError, match="numeric"):
         DecimalConversion(10, 2).from_text(pa.array([text]))
-
-
-def test_binary_of_a_wide_decimal_goes_by_its_text() -> None:
-    groups = [1, 2345, 6789, 123, 4567]
-    value = b"".join(word.to_bytes(2, "big") for word in [5, 4, 0x4000, 2, *groups])
-    converted = DecimalConversion(38, 2).from_binary(pa.array([value, None]))
-    assert converted.values.to_pylist() == [Decimal("-12345678901234567.00"), None]
-    assert DecimalConversion(18, 0).from_binary(pa.array([value[:6] + b"\0\0" + value[8:]])).values.to_pylist() == [
-        Decimal("-12345678901234567")
-    ]

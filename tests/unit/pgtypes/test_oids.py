@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.pgtypes.oids import builtin_type, range_bound
+from headrace.pgtypes.oids import builtin_type
 from headrace.schema import PgType
 
 
@@ -31,13 +31,6 @@ def test_types_with_a_subscript_are_no_arrays(oid: int) -> None:
     builtin = builtin_type(oid)
     assert builtin is not None
     assert builtin.element is None
-
-
-def test_ranges_know_their_bounds() -> None:
-    assert range_bound(3904) == builtin_type(23)
-    assert range_bound(4451) == builtin_type(3904)
-    assert range_bound(23) is None
-    assert range_bound(99_999) is None
 
 
 def test_other_oids_are_not_built_in() -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.pgtypes.oids import _TYPES
-from headrace.pgtypes.registry import TypeOptions, builtin_type, conversion_for, supports_binary
+from headrace.pgtypes.registry import TypeOptions, builtin_type, conversion_for
 from headrace.schema import PgType
 
 US = pa.timestamp("us")
@@ -64,37 +64,20 @@ def test_types_of_users() -> None:
     mood = PgType(20_003, "mood", "public", "e")
     pair = PgType(20_004, "pair", "public", "c")
     assert conversion_for(mood).arrow_type == pa.string()
-    assert supports_binary(mood)
     assert conversion_for(pair).arrow_type == pa.string()
-    assert not supports_binary(pair)
-    assert not supports_binary(PgType(20_005, "_pair", "public", element=pair))
     assert conversion_for(PgType(20_006, "_mood", "public", element=mood)).arrow_type == pa.list_(pa.string())
 
 
 def test_types_of_extensions_are_known_by_name() -> None:
     hstore = PgType(20_007, "hstore", "extensions")
     assert conversion_for(hstore).arrow_type == pa.map_(pa.string(), pa.string())
-    assert supports_binary(PgType(20_008, "citext", "public"))
-    assert not supports_binary(PgType(20_009, "geometry", "public"))
+    assert conversion_for(PgType(20_009, "geometry", "public")).arrow_type == pa.string()
     # A composite type that happens to have the name is another thing.
     assert conversion_for(PgType(20_010, "hstore", "public", "c")).arrow_type == pa.string()
 
 
 def test_a_type_of_a_user_named_like_a_built_in_one_is_another_type() -> None:
     assert conversion_for(PgType(20_011, "int4", "public", "c")).arrow_type == pa.string()
-
-
-@pytest.mark.parametrize("oid", [790, 2205, 3614, 600, 22, 2278])
-def test_what_only_the_server_can_print(oid: int) -> None:
-    pg_type = builtin_type(oid) or PgType(oid, "void", kind="p")
-    assert not supports_binary(pg_type)
-
-
-@pytest.mark.parametrize("oid", [3904, 3906, 3908, 3910, 3912, 3926, 4451, 4534, 650, 869, 829, 774, 3220, 1560, 142])
-def test_what_we_can_print(oid: int) -> None:
-    pg_type = builtin_type(oid)
-    assert pg_type is not None
-    assert supports_binary(pg_type)
 
 
 def test_every_built_in_type_has_a_conversion_that_travels() -> None:
@@ -105,6 +88,3 @@ def test_every_built_in_type_has_a_conversion_that_travels() -> None:
         empty = conversion.from_text(pa.array([None, None], pa.string()))
         assert empty.values.type == conversion.arrow_type
         assert empty.values.null_count == 2
-        if conversion.supports_binary:
-            assert conversion.from_binary(pa.array([None, None], pa.binary())).values.equals(empty.values)
-            assert conversion.from_binary(pa.array([], pa.binary())).values.type == conversion.arrow_type
