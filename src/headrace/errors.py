@@ -5,6 +5,7 @@
     |- IllegalTransition                a bug: a table was asked to make a move its state does not allow
     |- ProtocolError                    bytes that are not pgoutput
     |- UnrepresentableValue             a value its Arrow type cannot hold, with on_unrepresentable: error
+    |  |- UnrepresentableKey            the same in a column of a key, whatever the setting
     |- SourceError                      Postgres, or the way to it
     |  |- SourceConnectionFailed        (timed) unreachable, dropped, out of connections
     |  |- SourceShutdown                (timed) the server is going down
@@ -61,6 +62,7 @@ a row value or a password. All of them pickle, so that they cross process bounda
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -74,7 +76,8 @@ __all__ = [
     "SourceLimitExceeded", "SourceLockTimeout", "SourcePermissionDenied", "SourceQueryFailed", "SourceSchemaError",
     "SourceShutdown", "SourceSnapshotTooOld", "SourceUnsupported", "SparkError", "SparkGone", "SparkUnavailable",
     "SpoolCorrupt", "SpoolError", "SpoolGap", "SpoolInUse", "SpoolIoError", "StoreCorrupt", "StoreError",
-    "StoreIoError", "StoreVersionError", "TableNotFound", "TableSchemaChanged", "UnrepresentableValue",
+    "StoreIoError", "StoreVersionError", "TableNotFound", "TableSchemaChanged", "UnrepresentableKey",
+    "UnrepresentableValue",
 ]  # fmt: skip
 
 
@@ -153,6 +156,20 @@ class UnrepresentableValue(HeadraceError):
     """A value that its Arrow type cannot hold, met while `on_unrepresentable` is `error`."""
 
     hint = "set on_unrepresentable to quarantine, or change the column"
+
+
+class UnrepresentableKey(UnrepresentableValue):
+    """A column of a key has a value that its Arrow type cannot hold: rows could not be told apart by it.
+
+    `table_id` and `columns` (names) say where. A table that can be copied again is, with these columns as text.
+    """
+
+    hint = "copy the table again with these columns as text: headrace resync PIPELINE.YAML TABLE"
+
+    def __init__(self, message: str, *, table_id: int | None = None, columns: Sequence[str] = (), **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.table_id = table_id
+        self.columns = list(columns)
 
 
 class SourceError(HeadraceError):

@@ -6,7 +6,8 @@ connection, so that it can be handed to a Spark task.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 __all__ = [
@@ -88,6 +89,9 @@ class PgType:
     members: tuple[str, ...] = ()
     """An enum's labels, or a composite's attributes as name, type and typmod. When they change, old rows may print
     differently."""
+    as_text: bool = False
+    """Whether values are kept as Postgres's text although the type has a closer mapping: set for a column of a key that
+    has values which its Arrow type cannot hold. The catalog never sets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,28 @@ class TableSchema:
         keyed = [column for column in self.columns if column.key_position is not None]
         return tuple(sorted(keyed, key=lambda column: column.key_position or 0))
 
+    def with_text(self, attnums: Collection[int]) -> TableSchema:
+        """Return the table with the values of these columns kept as text."""
+        columns = (
+            replace(column, type=replace(column.type, as_text=True)) if column.attnum in attnums else column
+            for column in self.columns
+        )
+        return replace(self, columns=tuple(columns))
+
+    def with_text_of(self, known: TableSchema) -> TableSchema:
+        """Return the table, read from the catalog, with those columns as text that are text in a known version.
+
+        A column whose type has changed since is not among them.
+        """
+        texts = {column.attnum: column for column in known.columns if column.type.as_text}
+        same = {
+            column.attnum
+            for column in self.columns
+            if column.attnum in texts
+            and (column.type.oid, column.typmod) == (texts[column.attnum].type.oid, texts[column.attnum].typmod)
+        }
+        return self.with_text(same) if same else self
+
     def column(self, name: str) -> Column:
         for column in self.columns:
             if column.name == name:
@@ -191,6 +217,15 @@ class ReplicatedTableSchema:
     def identity(self) -> tuple[Column, ...]:
         """The replicated columns that identify a row in an UPDATE or DELETE."""
         return tuple(column for column in self.columns if column.attnum in self.table.identity_attnums)
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        """The replicated columns in which a destination needs a value: those of the primary key and, unless that is
+        the whole row, of the replica identity.
+        """
+        full = self.table.replica_identity is ReplicaIdentity.FULL
+        identity = () if full else self.table.identity_attnums
+        return tuple(c for c in self.columns if c.key_position is not None or c.attnum in identity)
 
     @property
     def found_by(self) -> tuple[Column, ...]:

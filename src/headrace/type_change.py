@@ -62,7 +62,7 @@ def _essence(type: PgType | None) -> tuple[object, ...]:
         return ()
     name = type.name if type.kind == "b" else ""
     parts = (_essence(type.element), _essence(type.base))
-    return (type.oid, type.kind, name, type.base_typmod, type.delimiter, type.members, *parts)
+    return (type.oid, type.kind, name, type.base_typmod, type.delimiter, type.members, type.as_text, *parts)
 
 
 def _change(old: PgType, old_typmod: int, new: PgType, new_typmod: int) -> TypeChange:

@@ -41,7 +41,7 @@ SELECT found.bound::text FROM (
 def range_key(schema: ReplicatedTableSchema) -> Column | None:
     """The column that ranges can be cut by: the first of the primary key, if changes carry it and it has an order."""
     key = schema.table.key
-    if not key or key[0] not in schema.identity or _plain(key[0].type).name not in _ORDERED:
+    if not key or key[0] not in schema.identity or _plain(key[0].type).name not in _ORDERED or key[0].type.as_text:
         return None
     return key[0]
 

@@ -7,7 +7,7 @@ columns, never by rows; only the few relation, truncate and logical messages are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Union
 
@@ -169,7 +169,11 @@ def _place(batch: MessageBatch, envelope: Envelope, index: int) -> tuple[Lsn, Ls
 
 
 def _conversions(relation: m.Relation, types: Mapping[int, PgType], options: TypeOptions) -> list[Conversion]:
-    return [conversion_for(_type(column.type_oid, types), column.typmod, options) for column in relation.columns]
+    found = []
+    for column in relation.columns:
+        kept = replace(_type(column.type_oid, types), as_text=column.name in options.text_columns)
+        found.append(conversion_for(kept, column.typmod, options))
+    return found
 
 
 def _type(oid: int, types: Mapping[int, PgType]) -> PgType:

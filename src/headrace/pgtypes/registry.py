@@ -10,6 +10,8 @@ T[]                                    list<T>
 hstore                                 map<string, string>
 a domain                               what its base type has
 anything else                          string: Postgres's text, byte for byte
+
+A column of a key with a value that its Arrow type cannot hold is a string as well (`PgType.as_text`).
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from .contract import Conversion
 from .datetime import DateConversion, TimestampConversion
 from .hstore import HstoreConversion
 from .number import NumberConversion
-from .numeric import numeric_conversion
+from .numeric import DecimalConversion, numeric_conversion
 from .oids import builtin_type
 from .text import TextConversion
 
-__all__ = ["TypeOptions", "builtin_type", "conversion_for"]
+__all__ = ["TypeOptions", "builtin_type", "conversion_for", "unrepresentable_values"]
 
 _FIRST_OID_OF_USERS = 16_384
 
@@ -58,6 +60,8 @@ class TypeOptions:
     """
 
     numeric_without_scale: tuple[int, int] | None = None
+    text_columns: frozenset[str] = frozenset()
+    """Columns whose values are kept as text, whatever their type."""
 
 
 _DEFAULTS = TypeOptions()
@@ -65,6 +69,8 @@ _DEFAULTS = TypeOptions()
 
 def conversion_for(type: PgType, typmod: int = -1, options: TypeOptions = _DEFAULTS) -> Conversion:
     """The conversion of a column of this type and typmod. Every type has one; an unknown type keeps its text."""
+    if type.as_text:
+        return _TEXT
     if type.kind == "d" and type.base is not None:
         return conversion_for(type.base, type.base_typmod, options)
     if type.oid < _FIRST_OID_OF_USERS:
@@ -73,6 +79,18 @@ def conversion_for(type: PgType, typmod: int = -1, options: TypeOptions = _DEFAU
         return _array(type.element, typmod, options)
     # A type of an extension is known by name: its OID is another one in every database.
     return HstoreConversion() if type.kind == "b" and type.name == "hstore" else _TEXT
+
+
+def unrepresentable_values(type: PgType, typmod: int = -1, options: TypeOptions = _DEFAULTS) -> str | None:
+    """Say which values the Arrow type of a column cannot hold; None if it holds all of them."""
+    conversion = conversion_for(type, typmod, options)
+    if isinstance(conversion, (DateConversion, TimestampConversion)):
+        return "infinity, or a year before 1 or after 9999"
+    if isinstance(conversion, DecimalConversion):
+        return "NaN or an infinity"
+    if isinstance(conversion, ArrayConversion):
+        return "an array of several dimensions, with bounds of its own, or with an element that has no equal in a list"
+    return None
 
 
 def _builtin(type: PgType, typmod: int, options: TypeOptions) -> Conversion:

@@ -15,7 +15,15 @@ from functools import partial
 
 import structlog
 
-from ..errors import HeadraceError, RetryPolicy, SpoolGap, SpoolIoError, StoreIoError, TableSchemaChanged
+from ..errors import (
+    HeadraceError,
+    RetryPolicy,
+    SpoolGap,
+    SpoolIoError,
+    StoreIoError,
+    TableSchemaChanged,
+    UnrepresentableKey,
+)
 from ..lsn import Lsn
 from ..spool import Segment
 from ..stores.records import APPLY
@@ -231,6 +239,8 @@ class ApplyLoop:
             return None
 
     def _failed(self, table: Table, error: Exception) -> None:
+        if isinstance(error, UnrepresentableKey):
+            error = self._engine.with_text_key(table, error)
         if isinstance(error, TableSchemaChanged):
             self._engine.tables.copy_again(table, error)
             return

@@ -219,7 +219,10 @@ class TableCopy:
         """The table as the snapshot shows it: it may have changed since the publication was read."""
         name = self._engine.config.publication_name
         for schema in published_tables(held.connection, name, table.id):
-            return schema
+            known = replace(schema, table=schema.table.with_text_of(table.schema.table))
+            # A column that has left the key gets its own type back.
+            texts = {column.attnum for column in known.key_columns if column.type.as_text}
+            return replace(schema, table=schema.table.with_text(texts))
         msg = f"table {table.name} is not in publication {name}"
         # It may be back before the publication is looked at again: then nobody else would notice.
         raise SourceConflict(msg, hint="nothing to do: it is copied when it is back, and forgotten otherwise")
@@ -243,7 +246,8 @@ class TableCopy:
     def _require_unaltered(self, table: Table, held: ExportedSnapshot) -> None:
         """The ranges of a copy must be of one schema."""
         version = self._engine.store.get_table_schema(table.id, INVALID_LSN)
-        if version is None or table_schemas(held.connection, [table.id]).get(table.id) != version.schema.table:
+        now = table_schemas(held.connection, [table.id]).get(table.id)
+        if version is None or now is None or now.with_text_of(version.schema.table) != version.schema.table:
             msg = f"table {table.name} was altered while it was copied by key ranges"
             raise KeyRangesOvertaken(msg)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,10 @@ from ..config.lane import UNNAMED
 from ..config.pipeline import PipelineConfig
 from ..destinations.batch import Changes, EventBatch, TableBatch
 from ..destinations.contract import Destination, Durability
-from ..errors import SparkError
+from ..errors import HeadraceError, SparkError, TableSchemaChanged, UnrepresentableKey
 from ..lsn import INVALID_LSN, Lsn
+from ..pgtypes.registry import unrepresentable_values
+from ..schema_change import ChangeKind
 from ..spark.labels import cancel, java_ended, java_is_gone, label_thread
 from ..spark.part import PartReport
 from ..spark.rows import LocalRows, TaskRows
@@ -143,6 +145,29 @@ class Engine:
         applied = self.destination.applied_lsn(table.target.schema)
         if applied is not None and applied > table.position:
             self.tables.place(table, applied)
+
+    def with_text_key(self, table: Table, error: UnrepresentableKey) -> HeadraceError:
+        """Have the next copy of a table keep columns of its key as text; return what the table fails with.
+
+        That is TableSchemaChanged where the table may be copied again. Where a copy would lose what the destination has
+        kept by its policy, or the policy refuses another type, somebody has to decide.
+        """
+        schema = table.schema
+        fallible = [c for c in schema.key_columns if unrepresentable_values(c.type, c.typmod) is not None]
+        columns = [column for column in fallible if column.name in error.columns] or fallible
+        if not columns:
+            return error
+        wanted = replace(schema, table=schema.table.with_text({column.attnum for column in columns}))
+        if table.copied and not self._may_change_type(table):
+            return error
+        table.become(wanted)
+        detail = f"{', '.join(column.name for column in columns)} is kept as text from now on: {error.detail}"
+        return TableSchemaChanged(error.message, detail=detail)
+
+    def _may_change_type(self, table: Table) -> bool:
+        policies = self.tables.policies.of(table.schema.table)
+        mirrors = policies.mirrors and not policies.refused([ChangeKind.CHANGE_TYPE])
+        return mirrors and not table.target.has_own(table.schema)
 
     def count(self, batch: TableBatch) -> None:
         """Add what was written to the metrics."""

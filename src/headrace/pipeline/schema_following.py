@@ -75,7 +75,8 @@ class SchemaFollower:
             # Dropped: no change follows, and the publication, which is looked at beside the stream, has it no more.
             return None
         schema = version.schema
-        new = replace(schema, table=message.table, mask=_carried(schema, message.table))
+        table = message.table.with_text_of(schema.table)
+        new = replace(schema, table=table, mask=_carried(schema, table))
         rewritten = rows_rewritten(schema, new, rewrite=message.rewrite, plain=message.plain, tag=message.tag)
         if new == schema and not rewritten:
             return None
@@ -87,7 +88,8 @@ class SchemaFollower:
         schema = version.schema
         if describes(mark.relation, schema):
             return None
-        now = self._look_up(schema.table.id)
+        found = self._look_up(schema.table.id)
+        now = None if found is None else found.with_text_of(schema.table)
         named = _named_as_known(mark.relation, schema, now)
         if describes(named, schema):
             return None

@@ -13,7 +13,15 @@ from functools import partial
 import structlog
 
 from ..config.pipeline import PipelineMode
-from ..errors import DestinationError, HeadraceError, KeyRangesOvertaken, SparkGone, SpoolGap, TableSchemaChanged
+from ..errors import (
+    DestinationError,
+    HeadraceError,
+    KeyRangesOvertaken,
+    SparkGone,
+    SpoolGap,
+    TableSchemaChanged,
+    UnrepresentableKey,
+)
 from ..lsn import Lsn
 from ..table_state import State
 from .catching_up import CATCH_UPS, CatchUp
@@ -123,6 +131,11 @@ class TableSync:
             tables.release(table)
 
     def _failed(self, table: Table, error: Exception) -> None:
+        if isinstance(error, UnrepresentableKey):
+            error = self._engine.with_text_key(table, error)
+            if isinstance(error, TableSchemaChanged):
+                self._engine.tables.copy_again(table, error)
+                return
         if self._engine.stopping.is_set() or error is self._engine.reception.fatal:
             # Jobs are cancelled at a stop; what they raise says nothing about the table.
             _log.info("given up for now", table=table.name, error=str(error))

@@ -129,7 +129,7 @@ def _schema(
 
 def _column(column: m.RelationColumn, attnum: int, known: Known) -> Column:
     found = [side[attnum] for side in (known.now, known.before) if attnum in side]
-    types = {c.type.oid: c.type for side in (known.before, known.now) for c in side.values()}
+    types = {c.type.oid: replace(c.type, as_text=False) for side in (known.before, known.now) for c in side.values()}
     type_ = next((c.type for c in found if c.type.oid == column.type_oid), None) or types.get(column.type_oid)
     type_ = type_ or builtin_type(column.type_oid) or PgType(column.type_oid, f"type {column.type_oid}", schema="")
     if not found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -28,7 +28,7 @@ from ..spool import Spool
 from ..spool.name import SegmentName
 from .part import Read
 from .projection import projected
-from .quarantine import rejected_changes
+from .quarantine import rejected_changes, rejected_columns, require_keys
 
 __all__ = ["START", "ChangeReader", "Place", "change_schema", "read_messages", "require_same_columns"]
 
@@ -58,7 +58,9 @@ class ChangeReader:
     def __call__(self, part: SegmentName) -> Iterator[Read]:
         batch, messages = read_messages(self.spool, part)
         types = {column.type.oid: column.type for column in self.schema.columns}
-        for decoded in decode_changes(batch, messages, self.schema.table.id, types, self.options):
+        texts = frozenset(column.name for column in self.schema.columns if column.type.as_text)
+        options = replace(self.options, text_columns=texts)
+        for decoded in decode_changes(batch, messages, self.schema.table.id, types, options):
             yield self._read(decoded)
 
     def _read(self, decoded: ChangeBatch) -> Read:
@@ -82,6 +84,7 @@ class ChangeReader:
         return self.handoff.due(changes)
 
     def _rejected(self, decoded: ChangeBatch, kept: pa.RecordBatch) -> pa.RecordBatch:
+        require_keys(self.schema, rejected_columns(decoded, kept))
         rejected = rejected_changes(self.schema, decoded, kept)
         if rejected.num_rows and not self.quarantine:
             names = ", ".join(sorted(set(rejected.column("column").to_pylist())))

@@ -17,7 +17,7 @@ from ..initial_copy.reader import CopyBatch, copy_columns, read_range
 from ..pgtypes.registry import TypeOptions
 from ..schema import ReplicatedTableSchema
 from .part import Read
-from .quarantine import rejected_rows
+from .quarantine import rejected_rows, require_keys
 
 __all__ = ["CopyReader", "HeldCopyReader", "row_schema"]
 
@@ -61,6 +61,7 @@ class HeldCopyReader:
 def _read(schema: ReplicatedTableSchema, batch: CopyBatch, *, quarantine: bool) -> Read:
     rejected = None
     if batch.rejected:
+        require_keys(schema, batch.rejected.keys())
         if not quarantine:
             names = ", ".join(sorted(batch.rejected))
             msg = f"table {schema.table.name} has values in {names} that no destination type holds"

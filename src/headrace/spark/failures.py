@@ -36,6 +36,7 @@ _CLASSES: Final[dict[str, type[HeadraceError]]] = {
 }
 _ATTRIBUTES: Final[dict[str, type]] = {
     "message": str, "detail": str, "hint": str, "sqlstate": str, "table_id": int, "current": str, "to": str,
+    "columns": list,
 }  # fmt: skip
 # Not anywhere: a row value may be in brackets, too.
 _CONDITION = re.compile(r"(?:Exception|Error): \[([A-Z][A-Z0-9_.]+)\]")

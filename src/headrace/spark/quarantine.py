@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +10,33 @@ import pyarrow.compute as pc
 
 from ..destinations.row_keys import row_keys
 from ..destinations.rows import REJECTED_FIELDS
+from ..errors import UnrepresentableKey
 from ..pgoutput.changes import ChangeBatch
 from ..pgtypes.contract import Rejected
+from ..pgtypes.registry import unrepresentable_values
 from ..schema import ReplicatedTableSchema
 
-__all__ = ["rejected_changes", "rejected_rows"]
+__all__ = ["rejected_changes", "rejected_columns", "rejected_rows", "require_keys"]
+
+
+def require_keys(schema: ReplicatedTableSchema, rejected: Collection[str]) -> None:
+    """Raise UnrepresentableKey where a column with rejected values belongs to a key.
+
+    The value is NULL in the rows: by NULL no row is found, and different keys would be taken for one.
+    """
+    columns = [column for column in schema.key_columns if column.name in rejected]
+    if not columns:
+        return
+    names = ", ".join(column.name for column in columns)
+    kinds = {unrepresentable_values(column.type, column.typmod) for column in columns}
+    name = schema.table.name
+    raise UnrepresentableKey(
+        f"table {name} has a value in {names}, of its key, that the column's type at the destination cannot hold",
+        detail="; ".join(sorted(kind for kind in kinds if kind)) or None,
+        hint=f"copy it again, which keeps {names} as text: headrace resync PIPELINE.YAML {name}",
+        table_id=schema.table.id,
+        columns=tuple(column.name for column in columns),
+    )
 
 
 def rejected_rows(
@@ -31,12 +53,8 @@ def rejected_rows(
 def rejected_changes(schema: ReplicatedTableSchema, decoded: ChangeBatch, kept: pa.RecordBatch) -> pa.RecordBatch:
     """Of the changes that are kept; values of old rows only tell what is known already and are left out."""
     found = decoded.rejected.filter(pc.invert(decoded.rejected.column("old")))
-    place = _places(kept)
-    wanted = _places(found)
-    order = np.argsort(place)
-    at = np.searchsorted(place[order], wanted)
-    here = (at < len(place)) & (place[order][np.minimum(at, len(place) - 1)] == wanted)
-    rows = kept.take(pa.array(order[at[here]]))
+    here, at = _among(found, kept)
+    rows = kept.take(pa.array(at[here]))
     found = found.filter(pa.array(here))
     keys = row_keys(schema, pa.RecordBatch.from_struct_array(rows.column("row")))
     columns = [
@@ -47,6 +65,22 @@ def rejected_changes(schema: ReplicatedTableSchema, decoded: ChangeBatch, kept: 
         found.column("tx_ordinal"),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=REJECTED_FIELDS)
+
+
+def rejected_columns(decoded: ChangeBatch, kept: pa.RecordBatch) -> frozenset[str]:
+    """Name the columns with a rejected value in the changes that are kept, in their new or their old row."""
+    here, _ = _among(decoded.rejected, kept)
+    return frozenset(decoded.rejected.filter(pa.array(here)).column("column").to_pylist())
+
+
+def _among(
+    rejected: pa.RecordBatch, kept: pa.RecordBatch
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Tell which rejected values stand in changes that are kept, and in which of these."""
+    place, wanted = _places(kept), _places(rejected)
+    order = np.argsort(place)
+    at = np.minimum(np.searchsorted(place[order], wanted), len(place) - 1)
+    return np.asarray(place[order][at] == wanted), order[at]
 
 
 def _quarantined(name: str, texts: pa.Array, keys: pa.Array) -> pa.RecordBatch:

@@ -220,6 +220,7 @@ def _type(pg_type: PgType) -> dict[str, Any]:
         "base_typmod": pg_type.base_typmod,
         "delimiter": pg_type.delimiter,
         **_given("members", list(pg_type.members)),
+        **_given("as_text", pg_type.as_text or None),
     }
 
 
@@ -234,6 +235,7 @@ def _to_type(value: dict[str, Any]) -> PgType:
         base_typmod=value["base_typmod"],
         delimiter=value["delimiter"],
         members=tuple(value.get("members", ())),
+        as_text=value.get("as_text", False),
     )
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...errors import ProtocolError
+from ...errors import ProtocolError, UnrepresentableKey
 from .bag import appended, row_codes, survivors
 from .changes import Indexes, Mask, ReadChanges, UnchangedCells
 from .codes import Codes, combined_codes, key_column_codes
@@ -91,6 +92,7 @@ def _keys(changes: ReadChanges, key: tuple[str, ...], unchanged: UnchangedCells 
         )
     size, parts = len(changes), []
     for position in positions:
+        _require_values(changes, position, unsent)
         codes = key_column_codes(changes.sides(position))
         if unsent is not None:
             at = unsent.changes[unsent.columns == position]
@@ -99,6 +101,18 @@ def _keys(changes: ReadChanges, key: tuple[str, ...], unchanged: UnchangedCells 
     codes = combined_codes(parts)
     old = codes[size:] if len(codes) > size else np.zeros(size, dtype=np.int64)
     return _Keys(positions, codes[:size], old, unsent)
+
+
+def _require_values(changes: ReadChanges, position: int, unsent: UnchangedCells | None) -> None:
+    """Raise UnrepresentableKey where a key lacks a value: rows with NULL in their key cannot be told apart."""
+    absent = int(changes.delete.sum()) + (0 if unsent is None else int((unsent.columns == position).sum()))
+    lacking = changes.new_column(position).null_count > absent
+    if changes.has_old.any():
+        old = pc.struct_field(changes.table.column("old"), [position])
+        lacking = lacking or old.null_count > int((~changes.has_old).sum())
+    if lacking:
+        name = changes.row_type.field(position).name
+        raise UnrepresentableKey(f"a key has no value in column {name} that its type can hold", columns=(name,))
 
 
 def _by_time(changes: ReadChanges, effects: Effects, moved: Mask) -> _Decisions:
