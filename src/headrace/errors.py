@@ -22,6 +22,7 @@
     |  |- SourceLimitExceeded           a server setting is too low
     |  |- SourceSnapshotTooOld
     |  |- SourceUnsupported             this server version cannot do what is asked
+    |  |- SourceWentBack                the server lacks changes that were read from it: restored, or failed over
     |  |- PublicationNotFound
     |  |- SlotError
     |     |- SlotNotFound
@@ -74,9 +75,9 @@ __all__ = [
     "SlotNotFound", "SlotUndecodable", "SourceAuthenticationFailed", "SourceCanceled", "SourceConflict",
     "SourceConnectionFailed", "SourceDataError", "SourceError", "SourceInRecovery", "SourceIoError",
     "SourceLimitExceeded", "SourceLockTimeout", "SourcePermissionDenied", "SourceQueryFailed", "SourceSchemaError",
-    "SourceShutdown", "SourceSnapshotTooOld", "SourceUnsupported", "SparkError", "SparkGone", "SparkUnavailable",
-    "SpoolCorrupt", "SpoolError", "SpoolGap", "SpoolInUse", "SpoolIoError", "StoreCorrupt", "StoreError",
-    "StoreIoError", "StoreVersionError", "TableNotFound", "TableSchemaChanged", "UnrepresentableKey",
+    "SourceShutdown", "SourceSnapshotTooOld", "SourceUnsupported", "SourceWentBack", "SparkError", "SparkGone",
+    "SparkUnavailable", "SpoolCorrupt", "SpoolError", "SpoolGap", "SpoolInUse", "SpoolIoError", "StoreCorrupt",
+    "StoreError", "StoreIoError", "StoreVersionError", "TableNotFound", "TableSchemaChanged", "UnrepresentableKey",
     "UnrepresentableValue",
 ]  # fmt: skip
 
@@ -245,6 +246,13 @@ class SourceSnapshotTooOld(SourceError):
 class SourceUnsupported(SourceError):
     retry = RetryPolicy.NONE
     hint = "use a newer Postgres, or leave the feature off"
+
+
+class SourceWentBack(SourceError):
+    hint = (
+        "connect to the server that has these changes if it still exists; otherwise set invalidated_slot_behavior to "
+        "recreate, which makes a new slot and copies all tables again"
+    )
 
 
 class PublicationNotFound(SourceError):

@@ -22,6 +22,7 @@ from ..errors import (
     SlotUndecodable,
     SourceError,
     SourceSchemaError,
+    SourceWentBack,
     SpoolGap,
 )
 from ..postgres.catalog import source_identity
@@ -41,8 +42,9 @@ __all__ = ["LOST_CHANGES", "Source", "await_publication", "recreate_slot"]
 
 _POLL_S = 1.0
 
-LOST_CHANGES = (SlotInvalidated, SlotNotFound, SlotUndecodable, SpoolGap)
-"""Errors of a slot that will never deliver again, and of a spool that lacks what the slot no longer has."""
+LOST_CHANGES = (SlotInvalidated, SlotNotFound, SlotUndecodable, SourceWentBack, SpoolGap)
+"""Errors of a slot that will never deliver again, of a source that was put back, and of a spool that lacks what the
+slot no longer has."""
 
 _REMEDY = (
     "its changes since then are lost: set invalidated_slot_behavior to recreate, which makes a new slot and copies all "

@@ -34,8 +34,9 @@ from ..postgres.slots import SlotState, require_usable, slot_holder
 from ..spool import Spool, SpoolPosition
 from ..spool.owner import SpoolOwner, claim, lock
 from .feedback import Positions, confirmable
+from .source_history import SourceHistory
 from .spooling import Spooling
-from .watch import PublicationWatch
+from .watch import SourceWatch
 from .wire import Wire
 
 __all__ = ["Receiver", "ReceiverStatus"]
@@ -98,7 +99,8 @@ class Receiver:
         os.set_blocking(self._wake_write, False)
         self._spool = Spool.open(config.spool)
         self._spooling: Spooling | None = None
-        self._watch = PublicationWatch(config, self._wake)
+        self._history = SourceHistory(self._spool.place)
+        self._watch = SourceWatch(config, self._wake, self._history)
         self._received = self._confirmed = INVALID_LSN
         self._connections = 0
         self._holds_slot = False
@@ -250,9 +252,12 @@ class Receiver:
         the slot in hand; if it has moved, the connection starts at the wrong place and is given up for another.
         """
         expected = self._next_lsn()
+        # Asked behind the look at the spool, to which another receiver may still be writing.
+        server = wire.position()
         wire.start(expected)
         if self._prepare(wire.system_id) != expected:
             raise _SpoolMoved
+        self._history.continue_from(server, self._confirmed, expected, wire.backend_pid)
         self._holds_slot = True
         self._waiting_told_at = None
 
@@ -294,6 +299,7 @@ class Receiver:
         if position is not None and self._config.spool.durable:
             raise self._gap(position.covered, confirmed)
         # A spool that never was, or one that is not durable: everything before `confirmed` has been applied.
+        self._history.restart()
         self._spool.reset(confirmed)
         return SpoolPosition(confirmed, confirmed)
 

@@ -1,4 +1,4 @@
-"""Looks whether the publication is still there, beside the stream.
+"""Watches publication and slot beside the stream.
 
 From Postgres 18 on the server no longer complains about a publication that was dropped: it sends nothing and reads on.
 Whoever took that for silence would confirm changes that were never sent.
@@ -15,23 +15,26 @@ from ..config.receiver import ReceiverConfig
 from ..errors import HeadraceError, PublicationNotFound
 from ..postgres.connection import connect
 from ..postgres.publications import publication_exists
+from ..postgres.slots import slot_state
+from .source_history import SourceHistory
 
-__all__ = ["PublicationWatch"]
+__all__ = ["SourceWatch"]
 
 INTERVAL_S = 5.0
 
 _log = structlog.get_logger("headrace.receiver")
 
 
-class PublicationWatch:
+class SourceWatch:
     """Asks every few seconds, in a thread and on a connection of its own, until closed."""
 
-    def __init__(self, config: ReceiverConfig, changed: Callable[[], None]) -> None:
+    def __init__(self, config: ReceiverConfig, changed: Callable[[], None], history: SourceHistory) -> None:
         self._config = config
+        self._history = history
         self._changed = changed
         self._closed = threading.Event()
         self.problem: PublicationNotFound | None = None
-        self._thread = threading.Thread(target=self._run, name="publication-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="source-watch", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -45,7 +48,7 @@ class PublicationWatch:
                 self._look()
             except HeadraceError as error:
                 # The stream notices a broken server by itself; here it only means that the question comes again.
-                _log.debug("could not look for the publication", error=str(error))
+                _log.debug("could not look at publication and slot", error=str(error))
 
     def _look(self) -> None:
         with connect(self._config.pg_connection, "watch", pipeline=self._config.pipeline_id) as connection:
@@ -53,5 +56,7 @@ class PublicationWatch:
                 if not publication_exists(connection, self._config.publication_name):
                     self.problem = PublicationNotFound(f"publication {self._config.publication_name} does not exist")
                     self._changed()
-                elif self._closed.wait(INTERVAL_S):
+                    return
+                self._history.observe(slot_state(connection, self._config.slot_name))
+                if self._closed.wait(INTERVAL_S):
                     return

@@ -28,6 +28,7 @@ from ..postgres.translation import translate, translated_errors
 from ..postgres.version import ServerVersion
 from ..schema import quote_identifier
 from .chunk import Contents
+from .source_history import ServerPosition, Timeline
 
 __all__ = ["Wire", "start_command"]
 
@@ -91,6 +92,32 @@ class Wire:
             created = self._connection.execute(command.encode()).fetchone()
         assert created is not None
         return Lsn.parse(created[1])
+
+    @property
+    def backend_pid(self) -> int:
+        """The server process at the other end."""
+        return self._pgconn.backend_pid
+
+    def position(self) -> ServerPosition:
+        """Ask for the end of the server's WAL, its timeline and that timeline's history. Only before `start`."""
+        with translated_errors("cannot read the server's timeline"):
+            row = self._connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone()
+            identity = self._connection.execute("IDENTIFY_SYSTEM").fetchone()
+        assert identity is not None
+        timeline = int(identity[1])
+        return ServerPosition(
+            Timeline.parse(timeline, self._timeline_history(timeline)), Lsn.parse(identity[2]), row == (True,)
+        )
+
+    def _timeline_history(self, timeline: int) -> str:
+        if timeline == 1:
+            return ""
+        # The content is sent as it is, but declared as bytea: psycopg would take it for escaped bytes.
+        result = self._pgconn.exec_(f"TIMELINE_HISTORY {timeline}".encode())
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            # A server can lack the file; its timeline's number is then all there is to compare.
+            return ""
+        return (result.get_value(0, 1) or b"").decode(errors="replace")
 
     def start(self, lsn: Lsn) -> None:
         """Enter COPY BOTH; from here on only `read`, `send_status` and `wait` are of use."""

@@ -144,17 +144,58 @@ class PostgresServer:
         msg = f"Postgres {self.version} did not answer within a minute:\n{log.read_text()[-4000:]}"
         raise RuntimeError(msg)
 
-    def standby(self) -> PostgresServer:
-        """A streaming standby of this running server; it starts when entered."""
+    def standby(self, *, slot: str | None = None, settings: Mapping[str, str] | None = None) -> PostgresServer:
+        """A streaming standby of this running server; it starts when entered.
+
+        With `slot` it reads through a physical slot of that name, which is created here.
+        """
         copy = self.root / f"standby-{secrets.token_hex(4)}"
         self.run("pg_basebackup", "-d", self.conninfo(), "-D", str(copy), "-c", "fast", "--no-sync")
         # Written here, not by -R: that names every option of the newest libpq, which the server's own may not know.
-        primary = self.conninfo().replace("'", "''")
+        own = {"primary_conninfo": self.conninfo(), "hot_standby_feedback": "on", **(settings or {})}
+        # A slot on a standby needs hot_standby_feedback, to keep the catalog rows that it reads.
+        if slot is not None:
+            own["primary_slot_name"] = slot
+            with psycopg.connect(self.conninfo(), autocommit=True) as admin:
+                admin.execute("SELECT pg_create_physical_replication_slot(%s, true)", (slot,))
         with (copy / "postgresql.auto.conf").open("a") as conf:
-            conf.write(f"primary_conninfo = '{primary}'\n")
-            conf.write("hot_standby_feedback = on\n")  # a slot on a standby needs it to keep the catalog rows it reads
+            conf.writelines("{} = '{}'\n".format(name, value.replace("'", "''")) for name, value in own.items())
         (copy / "standby.signal").touch()
         return PostgresServer(self.version, data=copy)
+
+    def promote(self) -> None:
+        """Make a primary of this running standby, on a new timeline; returns when it takes writes."""
+        with psycopg.connect(self.conninfo(), autocommit=True) as admin:
+            if admin.execute("SELECT pg_promote(true, 60)").fetchone() != (True,):
+                msg = f"the standby was not promoted within a minute:\n{self.log()[-4000:]}"
+                raise RuntimeError(msg)
+
+    def save_data(self) -> Path:
+        """Copy the data directory, with the server stopped meanwhile; return where the copy is, for `restore_data`."""
+        saved = self.root / f"saved-{secrets.token_hex(4)}"
+        self.stop()
+        self._copy(self.data, saved)
+        self.start()
+        return saved
+
+    def restore_data(self, saved: Path, *, new_timeline: bool = False) -> None:
+        """Put a saved data directory back and start from it, as a restored disk snapshot does.
+
+        With `new_timeline` it ends its recovery as a point-in-time recovery does: on a new timeline.
+        """
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.data)
+        self._copy(saved, self.data)
+        if new_timeline:
+            signal_file = self.data / "recovery.signal"
+            signal_file.touch()
+            self._own(signal_file)
+            with (self.data / "postgresql.auto.conf").open("a") as conf:
+                conf.write("restore_command = 'false'\n")
+        self.start()
+
+    def _copy(self, source: Path, target: Path) -> None:
+        subprocess.run(["cp", "-a", str(source), str(target)], check=True)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop: SIGINT is a fast shutdown, SIGQUIT an immediate one (crash recovery at the next start)."""

@@ -52,6 +52,12 @@ class TcpProxy:
         """Keep connections open, but forward nothing."""
         self._stalled = True
 
+    def retarget(self, target_port: int) -> None:
+        """Drop every open connection and forward new ones to another port, as an address that moves to a standby."""
+        with self._lock:
+            self._target = ("127.0.0.1", target_port)
+            self.cut()
+
     def heal(self) -> None:
         self._refusing = self._stalled = False
 
@@ -71,7 +77,12 @@ class TcpProxy:
         if self._refusing:
             client.close()
             return
-        server = socket.create_connection(self._target)
+        try:
+            server = socket.create_connection(self._target)
+        except OSError:
+            # Nobody listens there: so the client finds it, too.
+            client.close()
+            return
         for one, other in ((client, server), (server, client)):
             self._peers[one] = other
             self._selector.register(one, selectors.EVENT_READ)

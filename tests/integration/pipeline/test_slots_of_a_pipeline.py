@@ -14,7 +14,7 @@ import pytest
 from headrace.config.pipeline import PipelineConfig
 from headrace.destinations.contract import Destination
 from headrace.destinations.memory import MemoryDestination
-from headrace.errors import DestinationRejected, SlotInvalidated, SlotNotFound, SlotUndecodable
+from headrace.errors import DestinationRejected, SlotInvalidated, SlotNotFound, SlotUndecodable, SourceWentBack
 from headrace.pipeline import Pipeline, PipelineState
 from headrace.pipeline.failpoint import set_hook
 from headrace.postgres.slots import create_slot, drop_slot, slot_state
@@ -90,6 +90,37 @@ def test_a_slot_that_is_missing_at_the_start(conninfo: str, connection: Connecti
         insert(connection)
         wait_equal(running, connection, destination, A, B)
     assert copies_of(store) == [2, 2]
+
+
+def test_a_source_that_was_put_back(spark: Any, tmp_path: Path) -> None:
+    store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
+    with PostgresServer() as server:
+        config = pipeline_config(server.conninfo(), tmp_path)
+
+        def stream(config: PipelineConfig, copies: int) -> None:
+            with (
+                psycopg.connect(server.conninfo(), autocommit=True) as connection,
+                piped(config, store, destination, spark) as running,
+            ):
+                running.until(lambda: copies_of(store) == [copies, copies])
+                running.until_ready()
+                insert(connection)
+                wait_equal(running, connection, destination, A, B)
+
+        with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+            create_tables(connection)
+        stream(config, 1)
+        saved = server.save_data()
+        stream(config, 1)
+        server.restore_data(saved)
+        with Pipeline(config, store, destination, spark=spark) as pipeline:
+            pipeline.start()
+            with pytest.raises(SourceWentBack) as caught:
+                pipeline.wait(60)
+        assert "invalidated_slot_behavior" in caught.value.hint
+        stream(pipeline_config(server.conninfo(), tmp_path, invalidated_slot_behavior="recreate"), 2)
+        # What was copied again is not refused at the next start.
+        stream(config, 2)
 
 
 def test_a_transaction_that_the_server_can_never_decode(spark: Any, tmp_path: Path) -> None:
