@@ -101,7 +101,9 @@ def _check_pipeline(config: PipelineConfig, as_json: bool) -> None:
         _show(findings, as_json, f"{len(LOCAL_CHECKS)} checks of this machine")
         fail(error, ExitCode.CANNOT_CONNECT)
     with connection:
-        findings += run_checks(connection, Target(config.pg_connection, config.publication_name, config.source.install))
+        source = config.source
+        target = Target(config.pg_connection, config.publication_name, source.install, source.failover_slot)
+        findings += run_checks(connection, target)
         findings += check_there(connection, config)
     count = len(LOCAL_CHECKS) + len(ALL_CHECKS) + len(PIPELINE_CHECKS)
     where = _place(config.pg_connection, config.publication_name)

@@ -28,3 +28,10 @@ class SourceSection(Section):
         "auto: put them there at the start if the role may, else go without and say so in the log; always: fail if it "
         "may not; never: use what is there, change nothing. Default auto: superusers have it, others need no rights.",
     )
+    failover_slot: bool = Field(
+        default=True,
+        description="Create the slot so that standbys keep a copy of it (`failover`, Postgres 17 and newer; before, "
+        "and on a standby, it has no effect). The standby needs sync_replication_slots, and the primary "
+        "synchronized_standby_slots. Default true: without it a failover loses the slot, and all tables are copied "
+        "again.",
+    )

@@ -25,10 +25,11 @@ from ..errors import (
     SourceWentBack,
     SpoolGap,
 )
+from ..lsn import Lsn
 from ..postgres.catalog import source_identity
 from ..postgres.connection import connect
 from ..postgres.publications import publication_outline, published_tables, read_publication
-from ..postgres.slots import create_slot, drop_slot, slot_state
+from ..postgres.slots import can_have_failover_slots, create_slot, drop_slot, slot_state
 from ..postgres.source import prepare_source
 from ..postgres.translation import translated_errors
 from ..schema import ReplicatedTableSchema
@@ -104,7 +105,7 @@ class Source:
             problem = self._problem(stores, lost=state is not None)
             if problem is None:
                 self._forget_leftovers(connection)
-                lsn = create_slot(connection, self.config.slot_name)
+                lsn = _create_slot(connection, self.config)
                 _log.info("slot created", slot=self.config.slot_name, lsn=str(lsn))
                 return
         if self.config.invalidated_slot_behavior is not InvalidatedSlotBehavior.RECREATE:
@@ -169,4 +170,10 @@ def recreate_slot(config: PipelineConfig, stores: Sequence[PipelineStore], probl
         if slot_state(connection, config.slot_name) is not None:
             drop_slot(connection, config.slot_name, terminate=True)
         Spool.open(config.spool_config()).forget()
-        create_slot(connection, config.slot_name)
+        _create_slot(connection, config)
+
+
+def _create_slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> Lsn:
+    """Create the pipeline's slot, as a failover slot where the server can and the settings ask for it."""
+    failover = config.source.failover_slot and can_have_failover_slots(connection)
+    return create_slot(connection, config.slot_name, failover=failover)

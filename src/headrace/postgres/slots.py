@@ -18,7 +18,16 @@ from ..lsn import Lsn
 from .translation import translated_errors
 from .version import ServerVersion
 
-__all__ = ["SlotHolder", "SlotState", "create_slot", "drop_slot", "require_usable", "slot_holder", "slot_state"]
+__all__ = [
+    "SlotHolder",
+    "SlotState",
+    "can_have_failover_slots",
+    "create_slot",
+    "drop_slot",
+    "require_usable",
+    "slot_holder",
+    "slot_state",
+]
 
 # Creation waits for every transaction that is running now; a long report on the source may take minutes.
 CREATE_TIMEOUT_S = 300.0
@@ -119,6 +128,14 @@ def require_usable(connection: psycopg.Connection[Any], name: str) -> SlotState:
         msg = f"replication slot {name} is invalidated"
         raise SlotInvalidated(msg, detail=state.invalidation_reason or f"wal_status is {state.wal_status}")
     return state
+
+
+def can_have_failover_slots(connection: psycopg.Connection[Any]) -> bool:
+    """Return whether this server can create slots that its standbys keep a copy of: a primary, from 17 on."""
+    if not ServerVersion.of(connection).failover_slots:
+        return False
+    with translated_errors("cannot tell a primary from a standby"):
+        return connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchone() == (False,)
 
 
 def create_slot(

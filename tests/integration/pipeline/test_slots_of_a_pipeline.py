@@ -17,7 +17,9 @@ from headrace.destinations.memory import MemoryDestination
 from headrace.errors import DestinationRejected, SlotInvalidated, SlotNotFound, SlotUndecodable, SourceWentBack
 from headrace.pipeline import Pipeline, PipelineState
 from headrace.pipeline.failpoint import set_hook
+from headrace.pipeline.source import Source
 from headrace.postgres.slots import create_slot, drop_slot, slot_state
+from headrace.postgres.version import ServerVersion
 from headrace.stores import MemoryStore
 from headrace.table_state import State
 from headrace.testing import PostgresServer
@@ -90,6 +92,16 @@ def test_a_slot_that_is_missing_at_the_start(conninfo: str, connection: Connecti
         insert(connection)
         wait_equal(running, connection, destination, A, B)
     assert copies_of(store) == [2, 2]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_standbys_keep_the_slot_if_asked(conninfo: str, connection: Connection, tmp_path: Path, asked: bool) -> None:
+    create_tables(connection)
+    config = pipeline_config(conninfo, tmp_path, **({} if asked else {"source": {"failover_slot": False}}))
+    Source(config).prepare_slot([MemoryStore()])
+    state = slot_state(connection, config.slot_name)
+    assert state is not None
+    assert state.failover is (asked if ServerVersion.of(connection).failover_slots else None)
 
 
 def test_a_source_that_was_put_back(spark: Any, tmp_path: Path) -> None:

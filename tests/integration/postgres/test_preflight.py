@@ -10,12 +10,14 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
+from awaiting import until
 from headrace.config.connection import PgConnectionConfig
 from headrace.config.source import SourceInstall
 from headrace.postgres.connection import connect, parse_conninfo
 from headrace.postgres.preflight import ALL_CHECKS, Finding, Severity, Target, run_checks
 from headrace.postgres.preflight.contract import SourceCheck
 from headrace.postgres.preflight.schema_changes import schema_changes
+from headrace.postgres.preflight.server import synchronized_standby_slots
 from headrace.postgres.source import install
 from headrace.postgres.version import ServerVersion
 from headrace.testing import PostgresServer
@@ -180,7 +182,7 @@ def test_a_check_that_raises_stops_no_other(connection: Connection, conninfo: st
 
 def test_every_check_has_a_name_of_its_own() -> None:
     names = [check.name for check in ALL_CHECKS]
-    assert len(set(names)) == len(names) == 18
+    assert len(set(names)) == len(names) == 19
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +209,8 @@ def test_server_settings(misfit: PgConnectionConfig) -> None:
         major = ServerVersion.of(session).major
         found = {f.check: f for f in run_checks(session, Target(misfit, "p"))}
     expected = {"wal_level", "direct connection", "replication slots", "walsenders", UNLIMITED_WAL, NOT_INSTALLED}
+    if major >= 17:
+        expected.add("synchronized_standby_slots")
     if major >= 18:
         expected.add("idle_replication_slot_timeout")
         assert "120 s" in found["idle_replication_slot_timeout"].message
@@ -271,3 +275,23 @@ def test_how_schema_changes_will_be_seen(postgres: PostgresServer, connection: C
             assert (superuser.severity, other.severity) == (Severity.INFO, Severity.WARNING)
     finally:
         connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_standbys_that_the_slot_does_not_wait_for() -> None:
+    def found(*, failover_slot: bool = True) -> list[Finding]:
+        target = Target(parse_conninfo(server.conninfo()), "p", failover_slot=failover_slot)
+        return run_checks(connection, target, [synchronized_standby_slots])
+
+    with PostgresServer(17) as server, psycopg.connect(server.conninfo(), autocommit=True) as connection:
+        assert found() == []
+        with server.standby():
+            until(lambda: "primary_slot_name" in "".join(finding.remedy for finding in found()))
+        with server.standby(slot="standby_1"):
+            (finding,) = found()
+            assert finding.severity is Severity.WARNING
+            assert found(failover_slot=False) == []
+            for statement in finding.remedy.split(";"):
+                connection.execute(statement)
+            until(lambda: found() == [])
+            connection.execute("ALTER SYSTEM RESET synchronized_standby_slots")
+            connection.execute("SELECT pg_reload_conf()")

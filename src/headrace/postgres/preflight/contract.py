@@ -41,6 +41,8 @@ class Target:
     publication: str
     install: SourceInstall = SourceInstall.AUTO
     """Whether a start puts into the source what tells of DDL."""
+    failover_slot: bool = True
+    """Whether the slot is one that standbys keep a copy of, where the server can."""
 
 
 class Check(Protocol):

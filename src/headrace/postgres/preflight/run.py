@@ -13,7 +13,16 @@ from .access import pooler, replication_privilege, select_privilege
 from .contract import Check, Finding, Severity, Target
 from .publication import publication_exists, publication_tables, unpublishable_tables
 from .schema_changes import schema_changes
-from .server import encoding, free_slots, free_walsenders, idle_slot_timeout, server_version, slot_wal_limit, wal_level
+from .server import (
+    encoding,
+    free_slots,
+    free_walsenders,
+    idle_slot_timeout,
+    server_version,
+    slot_wal_limit,
+    synchronized_standby_slots,
+    wal_level,
+)
 from .tables import generated_columns, keyless_tables, omitted_key_columns, replica_identity
 
 __all__ = ["ALL_CHECKS", "run_checks"]
@@ -28,6 +37,7 @@ ALL_CHECKS: tuple[Check, ...] = (
     free_walsenders,
     slot_wal_limit,
     idle_slot_timeout,
+    synchronized_standby_slots,
     publication_exists,
     publication_tables,
     unpublishable_tables,

@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 
+from ..slots import can_have_failover_slots
 from ..version import NEWEST, OLDEST, ServerVersion
 from .contract import Finding, Severity, Target, named
 
@@ -16,6 +17,7 @@ __all__ = [
     "idle_slot_timeout",
     "server_version",
     "slot_wal_limit",
+    "synchronized_standby_slots",
     "wal_level",
 ]
 
@@ -131,3 +133,33 @@ def idle_slot_timeout(connection: psycopg.Connection[Any], _: Target) -> list[Fi
     message = f"idle_replication_slot_timeout is {seconds} s: a restart of the reader can invalidate the slot"
     remedy = "ALTER SYSTEM SET idle_replication_slot_timeout = '1d'; SELECT pg_reload_conf()"
     return [Finding("idle_replication_slot_timeout", Severity.WARNING, message, remedy)]
+
+
+_STANDBYS = """
+SELECT s.slot_name FROM pg_catalog.pg_replication_slots s WHERE s.slot_type = 'physical' AND NOT s.temporary
+UNION ALL
+SELECT NULL FROM pg_catalog.pg_stat_replication r WHERE r.state = 'streaming'
+    AND NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots s WHERE s.active_pid = r.pid)
+ORDER BY 1
+"""
+
+
+@named("synchronized_standby_slots")
+def synchronized_standby_slots(connection: psycopg.Connection[Any], target: Target) -> list[Finding]:
+    """Without it the slot delivers changes that no standby has yet, and a failover takes them back."""
+    if not (target.failover_slot and can_have_failover_slots(connection)):
+        return []
+    if _setting(connection, "synchronized_standby_slots"):
+        return []
+    standbys = [name for (name,) in connection.execute(_STANDBYS).fetchall()]
+    if not standbys:
+        return []
+    message = "synchronized_standby_slots is empty: a failover to a standby that lags takes delivered changes back"
+    names = ", ".join(name for name in standbys if name is not None)
+    remedy = (
+        f"ALTER SYSTEM SET synchronized_standby_slots = '{names}'; SELECT pg_reload_conf(); -- without slots of others "
+        "than standbys"
+        if names
+        else "give the standby a slot (primary_slot_name), and name that slot in synchronized_standby_slots"
+    )
+    return [Finding("synchronized_standby_slots", Severity.WARNING, message, remedy)]
