@@ -29,7 +29,7 @@ from ..initial_copy.key_ranges import plan_key_ranges
 from ..initial_copy.plan import plan_copy
 from ..initial_copy.ranges import CopyOptions, CopyPlan, CopyRange
 from ..lsn import INVALID_LSN
-from ..postgres.catalog import current_name, table_schemas
+from ..postgres.catalog import current_name, require_all_rows, table_schemas
 from ..postgres.locks import prepared_names, table_writers
 from ..postgres.publications import published_tables
 from ..postgres.snapshots import ExportedSnapshot, export_snapshot
@@ -203,8 +203,11 @@ class TableCopy:
         whole = table.whole_only or engine.tables.was_copied(table)
         if whole or engine.destination.copied_parts(schema) is None:
             options = replace(options, key_ranges_over_bytes=None)
+        copies = _copies(engine.config, schema)
+        if copies:
+            require_all_rows(held.connection, schema.table)
         plan = plan_copy(held.connection, schema, options)
-        if not _copies(engine.config, schema):
+        if not copies:
             plan = replace(plan, ranges=(), one_snapshot=True)
         engine.store.store_table_schema(schema, INVALID_LSN)
         # Not by a later name: settings that a table has under the first are still its own.

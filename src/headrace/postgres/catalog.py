@@ -12,12 +12,20 @@ from typing import Any
 
 import psycopg
 
-from ..errors import SourceSchemaError
-from ..schema import Column, PgType, ReplicaIdentity, TableName, TableSchema
+from ..errors import SourcePermissionDenied, SourceSchemaError
+from ..schema import Column, PgType, ReplicaIdentity, TableName, TableSchema, quote_identifier
 from .source.script import describe_query
 from .translation import translated_errors
 
-__all__ = ["current_name", "described_tables", "source_identity", "table_schema", "table_schemas"]
+__all__ = [
+    "current_name",
+    "described_tables",
+    "require_all_rows",
+    "rows_hidden_from",
+    "source_identity",
+    "table_schema",
+    "table_schemas",
+]
 
 _QUERY = describe_query().replace("%", "%%").replace("$1", "%(ids)s::pg_catalog.oid[]")
 _SET_AND_TELL = """
@@ -29,6 +37,13 @@ _RESTORE = "SELECT pg_catalog.set_config('search_path', %s, true), pg_catalog.se
 _NAME = """
 SELECT n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = %s
+"""
+
+# Tells what holds for the role, whatever the session's `row_security` is.
+_HIDDEN = """
+SELECT n.nspname, c.relname, current_user::text
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY (%s) AND pg_catalog.row_security_active(c.oid) ORDER BY n.nspname, c.relname
 """
 
 _Record = Mapping[str, Any]
@@ -56,6 +71,20 @@ def source_identity(connection: psycopg.Connection[Any]) -> tuple[str, str]:
         row = connection.execute(query).fetchone()
     assert row is not None
     return str(row[0]), str(row[1])
+
+
+def rows_hidden_from(connection: psycopg.Connection[Any], table_ids: Iterable[int]) -> dict[TableName, str]:
+    """Find the tables whose row-level security applies to the session's role; each with the role's quoted name."""
+    with translated_errors("cannot read row-level security"):
+        rows = connection.execute(_HIDDEN, (list(table_ids),)).fetchall()
+    return {TableName(schema, name): quote_identifier(role) for schema, name, role in rows}
+
+
+def require_all_rows(connection: psycopg.Connection[Any], table: TableSchema) -> None:
+    """Raise SourcePermissionDenied if row-level security would hide rows of the table or of its leaves from a copy."""
+    for name, role in rows_hidden_from(connection, [table.id, *table.leaves]).items():
+        msg = f"table {name} has row-level security, which applies to role {role}: a copy would miss rows"
+        raise SourcePermissionDenied(msg, hint=f"ALTER ROLE {role} BYPASSRLS")
 
 
 def described_tables(document: _Record) -> dict[int, TableSchema]:

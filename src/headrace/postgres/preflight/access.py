@@ -9,11 +9,12 @@ import psycopg
 from ...config.connection import PgConnectionConfig
 from ...errors import SourceError, SourcePermissionDenied
 from ...schema import quote_identifier
+from ..catalog import rows_hidden_from
 from ..connection import connect_replication
 from ..publications import published_tables
 from .contract import Finding, Severity, Target, named
 
-__all__ = ["pooler", "replication_privilege", "select_privilege"]
+__all__ = ["pooler", "replication_privilege", "row_security", "select_privilege"]
 
 
 @named("replication privilege")
@@ -97,3 +98,19 @@ def select_privilege(connection: psycopg.Connection[Any], target: Target) -> lis
             remedy = f"GRANT SELECT ON {name.quoted} TO {role}"
             findings.append(Finding("select privilege", Severity.ERROR, f"role {role} may not read {name}", remedy))
     return findings
+
+
+@named("row security")
+def row_security(connection: psycopg.Connection[Any], target: Target) -> list[Finding]:
+    """Policies hide rows from the copy, but not from the stream."""
+    tables = [schema.table for schema in published_tables(connection, target.publication)]
+    hidden = rows_hidden_from(connection, [oid for table in tables for oid in (table.id, *table.leaves)])
+    return [
+        Finding(
+            "row security",
+            Severity.ERROR,
+            f"row-level security of {name} applies to role {role}: the table cannot be copied",
+            f"ALTER ROLE {role} BYPASSRLS",
+        )
+        for name, role in hidden.items()
+    ]

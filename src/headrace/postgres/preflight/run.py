@@ -9,7 +9,7 @@ import psycopg
 
 from ...errors import HeadraceError, PublicationNotFound
 from ..translation import translate
-from .access import pooler, replication_privilege, select_privilege
+from .access import pooler, replication_privilege, row_security, select_privilege
 from .contract import Check, Finding, Severity, Target
 from .publication import publication_exists, publication_tables, unpublishable_tables
 from .schema_changes import schema_changes
@@ -42,6 +42,7 @@ ALL_CHECKS: tuple[Check, ...] = (
     publication_tables,
     unpublishable_tables,
     select_privilege,
+    row_security,
     replica_identity,
     keyless_tables,
     omitted_key_columns,

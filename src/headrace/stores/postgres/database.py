@@ -40,7 +40,11 @@ _LAYOUT = f"SELECT coalesce(pg_catalog.max(version), 0) FROM {SCHEMA}.migration"
 
 # Functions and operators that other roles made must not run with the store's rights, whoever opened the connection. Per
 # transaction: behind a pooler a session setting would reach other clients.
-_SETTLE = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)"
+_SETTLE = (
+    "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), "
+    # Rows that a policy hides must not look as if they had never been stored.
+    "pg_catalog.set_config('row_security', 'off', true)"
+)
 _TAKE_TURNS = "pg_catalog.pg_advisory_xact_lock(%s::pg_catalog.int4, pg_catalog.hashint8(%s::pg_catalog.int8))"
 
 
