@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from .connection import PgConnectionConfig
 from .form import Form
@@ -34,12 +34,33 @@ class ReceiverSection(Section):
     reconnect_max_delay_ms: int = Field(
         default=30_000, ge=10, description="Upper bound in milliseconds of the doubling delay between reconnects."
     )
+    probe_after_ms: int = Field(
+        default=30_000,
+        ge=10,
+        description="Milliseconds without a byte from the server after which it is asked for a reply. Default 30,000: "
+        "half of the next.",
+    )
+    silence_timeout_ms: int = Field(
+        default=60_000,
+        ge=20,
+        description="Milliseconds without a byte from the server, a reply included, after which the connection counts "
+        "as dead and another is made. A proxy or load balancer can keep a connection open that leads nowhere. Default "
+        "60,000: wal_receiver_timeout of Postgres's own subscriptions. Raise it if the server needs longer to read "
+        "through a large transaction that is not published.",
+    )
     backlog_bytes: int = Field(
         default=8 * 1024 * 1024,
         ge=1024,
         description="Bytes received but not yet taken by the spool's writer before reading pauses. A tenth of a second "
         "of a busy server; each byte costs about three in memory, because messages lie there one by one.",
     )
+
+    @model_validator(mode="after")
+    def _probe_before_timeout(self) -> ReceiverSection:
+        if self.probe_after_ms >= self.silence_timeout_ms:
+            msg = "silence_timeout_ms must be above probe_after_ms, so that the server has time to reply"
+            raise ValueError(msg)
+        return self
 
 
 class StreamConfig(ReceiverSection):

@@ -23,6 +23,7 @@ from ..errors import (
     RetryPolicy,
     SlotInUse,
     SlotUndecodable,
+    SourceConnectionFailed,
     SourceError,
     SpoolGap,
     SpoolInUse,
@@ -320,26 +321,30 @@ class Receiver:
         spooling = self._spooling
         assert spooling is not None
         interval = self._config.status_interval_ms / 1000
-        report_due = hang_up_at = time.monotonic()
+        report_due = hang_up_at = heard_at = time.monotonic()
+        readable = False
         while not self._stopping.is_set():
             self._raise_if_dead(spooling)
             reading = self._may_read()
             taken = reading and self._take(wire, spooling)
             now = time.monotonic()
+            if taken or readable or not reading:
+                heard_at = now
+            self._raise_if_silent(now - heard_at)
             if reading:
                 hang_up_at = now + HANG_UP_S
             elif now >= hang_up_at:
                 return
             if now >= report_due or wire.reply_requested:
-                self._send_status(wire, spooling)
+                self._send_status(wire, spooling, reply=now - heard_at >= self._config.probe_after_ms / 1000)
                 report_due = now + interval
             told = self._tell("streaming" if reading else "paused", spooling.problem)
             if taken:
                 # More is on its way. A moment's wait lets it gather, and a read brings hundreds of messages, not ten.
-                wire.wait(GATHER_S, self._wake_read, reading=False)
+                readable = wire.wait(GATHER_S, self._wake_read, reading=False)
             else:
                 patience = report_due - now if told else min(report_due - now, TELL_INTERVAL_S)
-                wire.wait(patience, self._wake_read, reading=reading)
+                readable = wire.wait(patience, self._wake_read, reading=reading)
             self._drain_wakes()
         self._settle(wire, spooling)
 
@@ -351,10 +356,20 @@ class Receiver:
             spooling.put(contents, size)
         return bool(contents)
 
-    def _send_status(self, wire: Wire, spooling: Spooling) -> None:
+    def _raise_if_silent(self, seconds: float) -> None:
+        """Give up a connection that brings not even the replies that were asked for."""
+        if seconds >= self._config.silence_timeout_ms / 1000:
+            self._watch.reconnect()
+            raise SourceConnectionFailed(
+                f"the server has been silent for {seconds:.0f} s, though it was asked for a reply",
+                hint="nothing to do if the next connection works; otherwise look at what is between here and the "
+                "server: a proxy, load balancer or VPN that keeps dead connections open",
+            )
+
+    def _send_status(self, wire: Wire, spooling: Spooling, *, reply: bool = False) -> None:
         confirm = confirmable(spooling.positions, durable_spool=self._config.spool.durable)
         self._confirmed = max(self._confirmed, confirm)
-        wire.send_status(max(self._received, self._confirmed), self._confirmed)
+        wire.send_status(max(self._received, self._confirmed), self._confirmed, reply=reply)
 
     def _settle(self, wire: Wire, spooling: Spooling) -> None:
         """Stopping in order: what is complete is published, and what is published is confirmed."""

@@ -6,9 +6,14 @@ Whoever took that for silence would confirm changes that were never sent.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import psycopg
 import structlog
 
 from ..config.receiver import ReceiverConfig
@@ -33,6 +38,8 @@ class SourceWatch:
         self._history = history
         self._changed = changed
         self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._connection: psycopg.Connection[Any] | None = None
         self.problem: PublicationNotFound | None = None
         self._thread = threading.Thread(target=self._run, name="source-watch", daemon=True)
 
@@ -41,6 +48,14 @@ class SourceWatch:
 
     def close(self) -> None:
         self._closed.set()
+
+    def reconnect(self) -> None:
+        """Make the thread give up its connection, because it may wait for an answer that never comes."""
+        with self._lock:
+            if self._connection is not None and not self._connection.closed:
+                # Closing it from here would pull the descriptor away under the thread that waits for it.
+                with socket.socket(fileno=os.dup(self._connection.fileno())) as copy, contextlib.suppress(OSError):
+                    copy.shutdown(socket.SHUT_RDWR)
 
     def _run(self) -> None:
         while not self._closed.wait(INTERVAL_S):
@@ -51,7 +66,10 @@ class SourceWatch:
                 _log.debug("could not look at publication and slot", error=str(error))
 
     def _look(self) -> None:
-        with connect(self._config.pg_connection, "watch", pipeline=self._config.pipeline_id) as connection:
+        with (
+            connect(self._config.pg_connection, "watch", pipeline=self._config.pipeline_id) as connection,
+            self._known(connection),
+        ):
             while self.problem is None:
                 if not publication_exists(connection, self._config.publication_name):
                     self.problem = PublicationNotFound(f"publication {self._config.publication_name} does not exist")
@@ -60,3 +78,13 @@ class SourceWatch:
                 self._history.observe(slot_state(connection, self._config.slot_name))
                 if self._closed.wait(INTERVAL_S):
                     return
+
+    @contextlib.contextmanager
+    def _known(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+        with self._lock:
+            self._connection = connection
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._connection = None

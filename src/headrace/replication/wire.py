@@ -160,11 +160,11 @@ class Wire:
         if contents and contents[-1][0] == _KEEPALIVE and contents[-1][_REPLY_REQUESTED]:
             self.reply_requested = True
 
-    def send_status(self, written: Lsn, flushed: Lsn) -> None:
-        """Report. `flushed` is a promise: the server may forget everything before it."""
+    def send_status(self, written: Lsn, flushed: Lsn, *, reply: bool = False) -> None:
+        """Report. `flushed` is a promise: the server may forget everything before it. `reply` asks for an answer."""
         now = time.time_ns() // 1000 - POSTGRES_EPOCH_MICROS
         try:
-            self._pgconn.put_copy_data(standby_status_update(written, flushed, flushed, now))
+            self._pgconn.put_copy_data(standby_status_update(written, flushed, flushed, now, reply=reply))
             self._flush()
         except psycopg.Error as error:
             raise self._error(error) from error
@@ -173,16 +173,20 @@ class Wire:
     def _flush(self) -> None:
         self._unsent = self._pgconn.flush() == 1
 
-    def wait(self, seconds: float, wake: int, *, reading: bool) -> None:
-        """Wait for something to read (if `reading`), for room to write, for a byte on `wake`, or for the time."""
+    def wait(self, seconds: float, wake: int, *, reading: bool) -> bool:
+        """Wait for something to read (if `reading`), for room to write, for a byte on `wake`, or for the time.
+
+        Returns whether there is something to read.
+        """
         socket = self._pgconn.socket
-        readable = [wake, socket] if reading else [wake]
-        _, writable, _ = select.select(readable, [socket] if self._unsent else [], [], max(0.0, seconds))
+        wanted = [wake, socket] if reading else [wake]
+        readable, writable, _ = select.select(wanted, [socket] if self._unsent else [], [], max(0.0, seconds))
         if writable:
             try:
                 self._flush()
             except psycopg.Error as error:
                 raise self._error(error) from error
+        return socket in readable
 
     def _ended(self) -> SourceError:
         result = self._pgconn.get_result()

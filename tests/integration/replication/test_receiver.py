@@ -30,6 +30,7 @@ from headrace.lsn import Lsn
 from headrace.pgoutput.decoder import decode
 from headrace.pgoutput.envelope import envelope
 from headrace.pgoutput.messages import Origin
+from headrace.postgres.version import ServerVersion
 from headrace.replication import receiver, watch
 from headrace.replication.receiver import DECODING_TRIES
 from headrace.spool.contract import Entry
@@ -215,6 +216,32 @@ def test_a_network_that_goes_away_and_comes_back(postgres: PostgresServer, sourc
             end = source.insert(11, 20)
             proxy.heal()
             running.wait(lambda status: status.spooled >= end)
+    assert source.inserted() == list(range(1, 21))
+
+
+def test_a_connection_that_is_open_but_leads_nowhere(
+    postgres: PostgresServer, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "INTERVAL_S", 0.02)
+    with TcpProxy(postgres.port) as proxy:
+        conninfo = psycopg.conninfo.make_conninfo(source.conninfo, port=proxy.port)
+        config = source.config(conninfo).model_copy(update={"probe_after_ms": 300, "silence_timeout_ms": 3000})
+        with source.receiving(config) as running:
+            end = source.insert(1, 10)
+            running.wait(lambda status: status.spooled >= end)
+            # Far longer than the server is silent by itself: it replies when asked, and the connection stays.
+            threading.Event().wait(4)
+            assert running.status.reconnects == 0
+            proxy.stall()
+            end = source.insert(11, 20)
+            status = running.wait(lambda status: status.state == "retrying")
+            assert "silent" in str(status.problem)
+            proxy.heal()
+            running.wait(lambda status: status.spooled >= end)
+            # The connection that watches the publication was as dead.
+            if ServerVersion.of(source.connection).major >= 18:
+                source.connection.execute("DROP PUBLICATION p")
+                assert isinstance(running.ended(), PublicationNotFound)
     assert source.inserted() == list(range(1, 21))
 
 
