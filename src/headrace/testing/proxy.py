@@ -6,10 +6,19 @@ import contextlib
 import selectors
 import socket
 import threading
+from enum import Enum
 
-__all__ = ["TcpProxy"]
+__all__ = ["Loss", "TcpProxy"]
 
 _BUFFER = 64 * 1024
+
+
+class Loss(Enum):
+    """When the network goes away around a request."""
+
+    REQUEST = "before the request reaches the server"
+    ANSWER = "after the request reached the server, before its answer arrives"
+    NEXT = "after the answer: every later request is refused"
 
 
 class TcpProxy:
@@ -24,6 +33,10 @@ class TcpProxy:
         self._peers: dict[socket.socket, socket.socket] = {}
         self._lock = threading.RLock()
         self._refusing = self._stalled = self._closed = False
+        self._loss: tuple[Loss, bytes] | None = None
+        self._losing: dict[socket.socket, Loss] = {}
+        self.lost = 0
+        """How many requests met the loss that `lose` asked for."""
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._thread.start()
 
@@ -57,6 +70,11 @@ class TcpProxy:
         with self._lock:
             self._target = ("127.0.0.1", target_port)
             self.cut()
+
+    def lose(self, loss: Loss, request: bytes) -> None:
+        """Have the network go away around the next request that contains `request`, once."""
+        with self._lock:
+            self._loss = loss, request
 
     def heal(self) -> None:
         self._refusing = self._stalled = False
@@ -94,9 +112,29 @@ class TcpProxy:
         data = b""
         with contextlib.suppress(OSError):
             data = source.recv(_BUFFER)
+            if self._is_lost(source, target, data):
+                self._drop(source)
+                return
             target.sendall(data)
         if not data:
             self._drop(source)
+        elif self._losing.get(source) is Loss.NEXT:
+            # The answer came whole: those of tests are small.
+            del self._losing[source]
+            self.refuse()
+
+    def _is_lost(self, source: socket.socket, target: socket.socket, data: bytes) -> bool:
+        """Whether what was read is to be dropped with its connection. Servers are the sockets in `_losing`."""
+        if self._losing.get(source) is Loss.ANSWER:
+            del self._losing[source]
+            return True
+        if self._loss is None or self._loss[1] not in data:
+            return False
+        (loss, _), self._loss = self._loss, None
+        self.lost += 1
+        if loss is not Loss.REQUEST:
+            self._losing[target] = loss
+        return loss is Loss.REQUEST
 
     def _drop(self, one: socket.socket) -> None:
         other = self._peers.pop(one, None)

@@ -17,7 +17,7 @@ from ..lake.data_files import write_data
 from ..lake.deletion_vectors import Positions, deleted_since, read_positions, write_vectors
 from ..lake.files import DataFile, LiveFile, TableLayout, Written
 from ..lake.java_errors import CommitStateUnknown
-from ..lake.leftovers import discard
+from ..lake.leftovers import PendingFiles, discard
 from ..lake.maintenance.groups import Group, choose_groups
 from ..lake.maintenance.held import HeldTable
 from ..lake.places import file_io
@@ -82,20 +82,16 @@ class _Rewriting:
         positions = [_live_positions(self.layout, file) for file in self.group]
         written = write_data(self.layout, self._rows(positions, going))
         try:
-            with self.held.lock:
-                done = self._replace(positions, written.data)
+            with PendingFiles(self.layout, [written]), self.held.lock:
+                emptied = self._replace(positions, written.data)
         except CommitStateUnknown:
-            # Perhaps the files are in the table.
             raise
         except DestinationConflict as error:
             _log.info("another writer came between; not compacted", table=self.layout.name, detail=error.detail)
-            done = False
-        except BaseException:
-            discard(self.layout, [written])
-            raise
-        if not done:
-            discard(self.layout, [written])
-        return done
+            return False
+        # Of all files, those that could not be committed; else those that have no row left, and were not.
+        discard(self.layout, [written] if emptied is None else [Written(data=emptied)])
+        return emptied is not None
 
     def _rows(self, positions: Sequence[Positions], going: Callable[[], None]) -> Iterator[pa.RecordBatch]:
         names = column_plan(self.layout.schema_json).arrow.names
@@ -104,20 +100,21 @@ class _Rewriting:
                 going()
                 yield from read_rows(self.layout, file, live[start : start + _ROWS_AT_ONCE], names).to_batches()
 
-    def _replace(self, positions: Sequence[Positions], data: Sequence[DataFile]) -> bool:
+    def _replace(self, positions: Sequence[Positions], data: Sequence[DataFile]) -> tuple[DataFile, ...] | None:
+        """Commit, and return the new files that have no row left and were left out. None: it cannot be done."""
         table: DeltaTable | None = self.held.table
         if table is None:
-            return False
+            return None
         table.refresh()
         if table.layout.schema_json != self.layout.schema_json or not table.is_as_laid_out():
-            return False
+            return None
         now = table.files()
         gone = self._gone(table, now.live, positions)
         if gone is None:
-            return False
+            return None
         sizes = np.cumsum([0, *(file.records for file in data)])
         moved = [gone[(gone >= first) & (gone < last)] - first for first, last in pairwise(sizes)]
-        emptied = [file for file, at in zip(data, moved, strict=True) if len(at) == file.records]
+        emptied = tuple(file for file, at in zip(data, moved, strict=True) if len(at) == file.records)
         kept = [(file, at) for file, at in zip(data, moved, strict=True) if len(at) < file.records]
         fresh = [(_as_live(file), at) for file, at in kept if len(at)]
         vectors = write_vectors(self.layout, fresh)
@@ -126,15 +123,9 @@ class _Rewriting:
             vectors=vectors,
             emptied=tuple(file.path for file in self.group if file.path in now.live),
         )
-        try:
+        with PendingFiles(self.layout, [Written(vectors=vectors)]):
             table.replace_files(now, written)
-        except CommitStateUnknown:
-            raise
-        except BaseException:
-            discard(self.layout, [Written(vectors=vectors)])
-            raise
-        discard(self.layout, [Written(data=tuple(emptied))])
-        return True
+        return emptied
 
     def _gone(
         self, table: DeltaTable, live: Mapping[str, LiveFile], positions: Sequence[Positions]

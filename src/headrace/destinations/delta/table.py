@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from ...errors import DestinationConflict, DestinationError
+import structlog
+
+from ...errors import DestinationConflict, DestinationError, DestinationRejected
 from ...lsn import Lsn
 from ..lake.files import LiveFile, TableLayout, Written
 from ..lake.java_errors import CommitStateUnknown, TableGone
@@ -23,6 +25,8 @@ from .schema import delta_schema, lake_schema, largest_id
 from .statistics import statistics_text, wide
 
 __all__ = ["MAX_COLUMN_ID", "DeltaTable", "lake_schema_json", "read_state"]
+
+_log = structlog.get_logger("headrace.destinations.delta")
 
 MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 # With more commits of others than this, the whole table is read instead of them.
@@ -226,17 +230,22 @@ class DeltaTable:
         """Commit, and know the table as it is then."""
         changed = metadata is not None and metadata != self._state.metadata
         marker = uuid.uuid4().hex
-        commit = Commit(marker, self._application, metadata if changed else None)
+        commit, base = Commit(marker, self._application, metadata if changed else None), self._base()
         try:
             with delta_errors(f"commit to table {self.layout.name}"):
-                version = self._java.commit(self._log, self._base(), actions, commit)
-        except DestinationError as error:
-            landed = self._landed(marker, error)
-            if landed is None:
-                raise
-            version = landed
-        self._snapshot, before = None, self._state
-        if version == before.version + 1 and not changed:
+                version = self._java.commit(self._log, base, actions, commit)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the commit may have taken place
+            version = self._landed(marker, error)
+        self._snapshot = None
+        try:
+            self._advance(version, None if changed else actions)
+        except Exception as error:  # noqa: BLE001 - the commit took place; the next refresh reads it
+            _log.warning("committed, but not read back yet", table=self.layout.name, error=type(error).__name__)
+
+    def _advance(self, version: int, actions: Sequence[Mapping[str, Any]] | None) -> None:
+        """Know the table as our commit left it. `actions`: all that it did; None: the log tells."""
+        before = self._state
+        if version == before.version + 1 and actions is not None:
             self._state = before.after(version, actions, self._application)
         else:
             self._state = self._read(version)
@@ -247,17 +256,34 @@ class DeltaTable:
     def _base(self) -> Any:
         """The snapshot that the commit was made for."""
         if self._snapshot is None:
-            self._snapshot = self._java.updated(self._log)
-            if int(self._snapshot.version()) != self._state.version:
-                self._snapshot = None
+            with delta_errors(f"look at table {self.layout.name}"):
+                snapshot = self._java.updated(self._log)
+                version = int(snapshot.version())
+            if version != self._state.version:
                 msg = f"another writer committed to table {self.layout.name} meanwhile"
                 raise DestinationConflict(msg)
+            self._snapshot = snapshot
         return self._snapshot
 
-    def _landed(self, marker: str, error: DestinationError) -> int | None:
-        """The version under which a commit that failed is in the log all the same; None: it is not.
+    def _landed(self, marker: str, error: Exception) -> int:
+        """Return the version under which a commit that failed is in the log all the same.
 
-        Raises CommitStateUnknown where that cannot be known.
+        Raises `error` where it proves that nothing was committed: Delta itself refused the commit, and the log does not
+        have it. Otherwise CommitStateUnknown: a write whose answer was lost may reach the log later.
+        """
+        found = self._version_of(marker)
+        if found is not None:
+            return found
+        refused = isinstance(error, (DestinationConflict, DestinationRejected))
+        if refused and not isinstance(error, CommitStateUnknown):
+            raise error
+        msg = f"whether the commit to table {self.layout.name} took place is not known"
+        detail = (error.detail or error.message) if isinstance(error, DestinationError) else type(error).__name__
+        raise CommitStateUnknown(msg, detail=detail) from None
+
+    def _version_of(self, marker: str) -> int | None:
+        """The version of the commit with a marker; None: the log has none. Raises CommitStateUnknown if it cannot be
+        read.
         """
         try:
             with delta_errors(f"look at table {self.layout.name}"):
@@ -267,9 +293,10 @@ class DeltaTable:
                 for action in self._read_commit(version):
                     if action.get("commitInfo", {}).get("userMetadata") == marker:
                         return version
-        except (DestinationError, OSError):
+        except Exception as error:  # noqa: BLE001 - whatever it is, the commit may have taken place
             msg = f"whether the commit to table {self.layout.name} took place is not known"
-            raise CommitStateUnknown(msg, detail=error.detail) from None
+            detail = error.detail if isinstance(error, DestinationError) else type(error).__name__
+            raise CommitStateUnknown(msg, detail=detail) from None
         return None
 
     def _read(self, version: int) -> LogState:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import structlog
+
 from ...errors import DestinationRejected
 from ..lake.files import DeletionVector, LiveFile, TableLayout, Written
-from ..lake.java_errors import java_errors
+from ..lake.java_errors import commit_errors, java_errors
 from ..lake.operations import Files, Operation, key_ids, live_file
 from ..lake.record import LSN, PARTS, Record
 from .altering import apply_alteration
 from .java import Java
 
 __all__ = ["IcebergTable", "removed_files"]
+
+_log = structlog.get_logger("headrace.destinations.iceberg")
 
 _MAX_ANCESTORS = 10_000
 
@@ -30,10 +34,12 @@ class IcebergTable:
         self._schema_id = int(json.loads(layout.schema_json).get("schema-id", 0))
         self._known: Files | None = None
         self._recorded: tuple[int | None, Record] | None = None
+        self._behind = False
 
     def refresh(self) -> None:
         with java_errors(f"look at table {self.layout.name}"):
             self._table.refresh()
+            self._behind = False
 
     @property
     def table_id(self) -> str:
@@ -45,6 +51,7 @@ class IcebergTable:
             return int(self._table.schema().schemaId()) == self._schema_id
 
     def properties(self) -> dict[str, str]:
+        self._catch_up()
         with java_errors(f"read the properties of table {self.layout.name}"):
             return self._java.mapping(self._table.properties())
 
@@ -61,13 +68,14 @@ class IcebergTable:
         return frozenset(int(field["source-id"]) for text in texts for field in json.loads(text)["fields"])
 
     def set_property(self, name: str, value: str) -> None:
-        with java_errors(f"set a property of table {self.layout.name}"):
-            self._recorded = None
-            self._table.updateProperties().set(name, value).commit()
-            self._table.refresh()
+        doing = f"set a property of table {self.layout.name}"
+        with java_errors(doing):
+            update = self._table.updateProperties().set(name, value)
+        self._commit(update.commit, doing)
 
     def record(self) -> Record:
         """As of the last refresh; read only if another writer's commit came between."""
+        self._catch_up()
         with java_errors(f"read the state of table {self.layout.name}"):
             snapshot = self._table.currentSnapshot()
             if self._recorded is not None and snapshot is not None and self._recorded[0] == snapshot.snapshotId():
@@ -88,6 +96,7 @@ class IcebergTable:
 
     def files(self) -> Files:
         """The live files of the snapshot last refreshed; read only if another writer's commit came between."""
+        self._catch_up()
         with java_errors(f"list the files of table {self.layout.name}"):
             snapshot = self._table.currentSnapshot()
             identifier = None if snapshot is None else int(snapshot.snapshotId())
@@ -134,30 +143,67 @@ class IcebergTable:
         `planned` are the files that the operations were made for. Raises DestinationConflict if another writer has
         replaced one of them meanwhile: refresh, and do the work again.
         """
-        files, snapshots = planned, 0
-        with java_errors(f"commit to table {self.layout.name}"):
+        doing = f"commit to table {self.layout.name}"
+        with java_errors(doing):
             transaction = self._table.newTransaction()
-            for operation in operations:
-                if operation.alteration is not None:
-                    apply_alteration(self._java, transaction, operation.alteration, self.layout.name)
-                if operation.truncate:
-                    self._delete_all(transaction, record)
-                    files, snapshots = Files(self._current(transaction)), snapshots + 1
-                if operation.alteration is not None and operation.written == Written():
-                    continue
-                self._apply(transaction, files, operation.written, record)
-                files, snapshots = files.after(operation.written, self.keys), snapshots + 1
-                files = replace(files, snapshot=self._current(transaction))
-            if not snapshots:
-                # The snapshot carries the record.
-                self._apply(transaction, files, Written(), record)
-                snapshots = 1
-            self._set_properties(transaction, record)
-            self._known = self._recorded = None
-            transaction.commitTransaction()
-            self._table.refresh()
-            self._known = self._confirmed(planned, files, snapshots)
-            self._recorded = None if self._known is None else (self._known.snapshot, record)
+            files, snapshots = self._stage(transaction, planned, operations, record)
+        if self._commit(transaction.commitTransaction, doing):
+            self._know(planned, files, snapshots, record)
+
+    def _stage(
+        self, transaction: Any, planned: Files, operations: Iterable[Operation], record: Record
+    ) -> tuple[Files, int]:
+        """Put everything into the transaction. Returns the files it leaves, and how many snapshots it makes."""
+        files, snapshots = planned, 0
+        for operation in operations:
+            if operation.alteration is not None:
+                apply_alteration(self._java, transaction, operation.alteration, self.layout.name)
+            if operation.truncate:
+                self._delete_all(transaction, record)
+                files, snapshots = Files(self._current(transaction)), snapshots + 1
+            if operation.alteration is not None and operation.written == Written():
+                continue
+            self._apply(transaction, files, operation.written, record)
+            files, snapshots = files.after(operation.written, self.keys), snapshots + 1
+            files = replace(files, snapshot=self._current(transaction))
+        if not snapshots:
+            # The snapshot carries the record.
+            self._apply(transaction, files, Written(), record)
+            snapshots = 1
+        self._set_properties(transaction, record)
+        return files, snapshots
+
+    def _commit(self, send: Callable[[], object], doing: str) -> bool:
+        """Send a commit request. Returns whether the table was read again after it.
+
+        Raises CommitStateUnknown unless it is certain that nothing was committed. What fails after the commit is no
+        failure of it: the table is read again at its next use.
+        """
+        self._known = self._recorded = None
+        self._behind = True
+        with commit_errors(doing):
+            send()
+        try:
+            self.refresh()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the commit took place
+            _log.warning("committed, but not read back yet", table=self.layout.name, error=type(error).__name__)
+        return not self._behind
+
+    def _know(self, planned: Files, files: Files, snapshots: int, record: Record | None = None) -> None:
+        """Keep what is known of the table after a commit of ours, if nobody else's came between."""
+        try:
+            with java_errors(f"look at table {self.layout.name}"):
+                self._known = self._confirmed(planned, files, snapshots)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the commit took place
+            _log.warning("committed, but not read back yet", table=self.layout.name, error=type(error).__name__)
+            return
+        if record is not None and self._known is not None:
+            self._recorded = self._known.snapshot, record
+
+    def _catch_up(self) -> None:
+        """Read the table again, if that failed after the last commit."""
+        if self._behind:
+            self.refresh()
 
     @staticmethod
     def _set_properties(transaction: Any, record: Record) -> None:
@@ -173,18 +219,18 @@ class IcebergTable:
 
         The snapshot carries no record.
         """
+        doing = f"rewrite files of table {self.layout.name}"
         there = sum(planned.live[path].records for path in written.emptied)
-        with java_errors(f"rewrite files of table {self.layout.name}"):
+        with java_errors(doing):
             # More rows than leave the table, some of them deleted at once, Iceberg does not call a replacement. It is
             # so when the stream emptied some of the files meanwhile.
             if sum(file.records for file in written.data) > there:
                 operation = self._row_delta(self._table, planned, written, self._table.specs())
             else:
                 operation = self._rewrite(planned, written)
-            self._known = None
-            operation.commit()
-            self._table.refresh()
-            self._known = self._confirmed(planned, planned.after(written, self.keys), 1)
+            after = planned.after(written, self.keys)
+        if self._commit(operation.commit, doing):
+            self._know(planned, after, 1)
 
     def _rewrite(self, planned: Files, written: Written) -> Any:
         specs, rewrite = self._table.specs(), self._table.newRewrite()
@@ -198,7 +244,8 @@ class IcebergTable:
 
     def add(self, written: Written, properties: Mapping[str, str | None]) -> None:
         """Files and properties (None: removed), or nothing; the record stays, as does what is known of the files."""
-        with java_errors(f"commit to table {self.layout.name}"):
+        doing = f"commit to table {self.layout.name}"
+        with java_errors(doing):
             transaction = self._table.newTransaction()
             if written.vectors or written.emptied:
                 operation = self._row_delta(transaction, self.files(), written, self._table.specs())
@@ -215,8 +262,7 @@ class IcebergTable:
                 else:
                     update.set(name, value)
             update.commit()
-            transaction.commitTransaction()
-            self._table.refresh()
+        self._commit(transaction.commitTransaction, doing)
 
     @property
     def java_table(self) -> Any:

@@ -6,8 +6,7 @@ from types import TracebackType
 
 from .contract import LakeTable
 from .files import Written
-from .java_errors import CommitStateUnknown
-from .leftovers import discard
+from .leftovers import PendingFiles
 from .operations import Operation
 from .record import Record
 
@@ -23,14 +22,16 @@ class Attempt:
     def __init__(self, table: LakeTable, record: Record) -> None:
         self._table, self._record = table, record
         self._operations: list[Operation] = []
+        self._pending = PendingFiles(table.layout)
         self.planned = table.files()
 
     def add(self, operation: Operation) -> None:
         self._operations.append(operation)
+        self._pending.add(operation.written)
 
     @property
     def written(self) -> list[Written]:
-        return [operation.written for operation in self._operations]
+        return self._pending.written
 
     def __enter__(self) -> Attempt:
         return self
@@ -39,19 +40,7 @@ class Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._discard()
+            self._pending.__exit__(kind, error, trace)
         elif any(not operation.is_nothing for operation in self._operations):
-            self._commit()
-
-    def _commit(self) -> None:
-        try:
-            self._table.commit(self.planned, self._operations, self._record)
-        except CommitStateUnknown:
-            # Perhaps the files are in the table.
-            raise
-        except BaseException:
-            self._discard()
-            raise
-
-    def _discard(self) -> None:
-        discard(self._table.layout, self.written)
+            with self._pending:
+                self._table.commit(self.planned, self._operations, self._record)

@@ -37,7 +37,7 @@ from .files import TableLayout, Written
 from .following import definition, follows, is_replaceable, replacement
 from .held_tables import Held, HeldTables
 from .java_errors import CommitStateUnknown
-from .leftovers import discard
+from .leftovers import PendingFiles
 from .live_rows import LiveRows
 from .maintenance.held import HeldTable
 from .operations import Operation
@@ -220,20 +220,15 @@ class LakeDestination:
             record = found.record()
             copied = replace(record, parts=record.parts | {part}, stale=False, left=None)
             found.commit(found.files(), [Operation(written, replacing and not goes_on, copy.alteration)], copied)
-            if replacing:
-                self._look_again(held, schema)
 
-        try:
+        with PendingFiles(layout, [written]):
             self._opened.quarantine.add_copied(
                 schema, rows, part, self._lost(schema, variant_columns(layout.schema_json), [written])
             )
             self._retried(held, commit)
-        except CommitStateUnknown:
-            # Perhaps the files are in the table.
-            raise
-        except BaseException:
-            discard(layout, [written])
-            raise
+        if replacing:
+            with held.lock:
+                self._look_again(held, schema)
 
     def follows(self, relation: Relation) -> bool:
         """A log of changes goes on, whatever happens."""

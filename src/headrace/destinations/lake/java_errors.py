@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,9 +12,22 @@ from pyspark.errors import PySparkException
 
 from ...errors import DestinationConflict, DestinationConnectionFailed, DestinationError, DestinationRejected
 
-__all__ = ["CommitStateUnknown", "TableGone", "java_errors"]
+__all__ = ["CommitStateUnknown", "TableGone", "commit_error", "commit_errors", "java_errors", "may_be_committed"]
 
 _CONFLICTS = frozenset({"CommitFailedException", "ValidationException", "AlreadyExistsException"})
+# Errors of a commit request that prove that nothing was committed. They are "cleanable failures" in Iceberg's own
+# terms: after them it deletes the manifests that it wrote for the commit.
+_NOT_COMMITTED = frozenset(
+    {
+        "CommitFailedException",
+        "ValidationException",
+        "NotAuthorizedException",
+        "ForbiddenException",
+        "BadRequestException",
+        "NoSuchTableException",
+    }
+)
+_UNKNOWN = "CommitStateUnknownException"
 _REFUSALS = frozenset(
     {
         "NotAuthorizedException",
@@ -48,10 +61,13 @@ _OUTAGES = frozenset(
     }
 )
 _DETAIL = 800
+_JVM_GONE = "the Java side of Spark is gone"
 
 
 class CommitStateUnknown(DestinationConflict):
     """The catalog did not say whether the commit took place: the next look at the table tells."""
+
+    hint = "nothing to do: the next attempt reads from the table whether the commit took place"
 
 
 class TableGone(DestinationError):
@@ -68,19 +84,76 @@ def java_errors(doing: str) -> Iterator[None]:
     except PySparkException as error:
         # PySpark makes its own exceptions of some of Java's, an illegal argument say.
         raise DestinationError(f"cannot {doing}", detail=str(error).partition("\n")[0][:_DETAIL]) from None
-    except Py4JError:
-        raise DestinationConnectionFailed(f"cannot {doing}", detail="the Java side of Spark is gone") from None
+    except (Py4JError, ConnectionError):
+        raise DestinationConnectionFailed(f"cannot {doing}", detail=_JVM_GONE) from None
+
+
+@contextmanager
+def commit_errors(doing: str) -> Iterator[None]:
+    """Translate errors of a commit request by `commit_error`. The block must hold the request and nothing else."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever it is, the commit may have taken place
+        raise commit_error(error, f"cannot {doing}") from None
+
+
+def commit_error(error: Exception, message: str) -> DestinationError:
+    """Return the error to raise when a commit request failed with `error`.
+
+    It is CommitStateUnknown unless `error` proves that nothing was committed: a lost answer, a refused connection, a
+    server's internal error or a dead JVM say nothing about what the catalog has done or is about to do.
+    """
+    try:
+        causes = _short_causes(error) if isinstance(error, Py4JJavaError) else []
+    except (Py4JError, ConnectionError):
+        # The JVM died before it could name the exception.
+        causes = []
+    if causes and _proves_no_commit(causes):
+        return _error(causes, message)
+    if causes:
+        return CommitStateUnknown(message, detail=_described(causes))
+    gone = isinstance(error, (Py4JError, ConnectionError))
+    return CommitStateUnknown(message, detail=_JVM_GONE if gone else type(error).__name__)
+
+
+def may_be_committed(error: BaseException) -> bool:
+    """Whether files written for a commit that ended with `error` may be in the table.
+
+    Also after an interrupt, which may have come at any moment.
+    """
+    return isinstance(error, CommitStateUnknown) or not isinstance(error, Exception)
+
+
+def _proves_no_commit(causes: Sequence[tuple[str, str]]) -> bool:
+    names = [name for name, _ in causes]
+    # Hive's metastore checks an alteration before it does anything.
+    refused = any(_BY_PLACE in text for _, text in causes)
+    return refused or (names[0] in _NOT_COMMITTED and _UNKNOWN not in names)
 
 
 def _translated(error: Py4JJavaError, message: str) -> DestinationError:
-    causes = [(name.rpartition(".")[2], text) for name, text in _causes(error.java_exception)]
-    short = [name for name, _ in causes]
+    try:
+        causes = _short_causes(error)
+    except (Py4JError, ConnectionError):
+        return DestinationConnectionFailed(message, detail=_JVM_GONE)
+    return _error(causes, message)
+
+
+def _short_causes(error: Py4JJavaError) -> list[tuple[str, str]]:
+    return [(name.rpartition(".")[2], text) for name, text in _causes(error.java_exception)]
+
+
+def _described(causes: Sequence[tuple[str, str]]) -> str:
     # Their messages name files, tables and requests, never rows.
-    detail = "; ".join(f"{name}: {text}" if text else name for name, text in causes)[:_DETAIL]
+    return "; ".join(f"{name}: {text}" if text else name for name, text in causes)[:_DETAIL]
+
+
+def _error(causes: Sequence[tuple[str, str]], message: str) -> DestinationError:
+    short, detail = [name for name, _ in causes], _described(causes)
     if any(_BY_PLACE in text for _, text in causes):
         hint = "set hive.metastore.disallow.incompatible.col.type.changes to false at the metastore: Iceberg needs it"
         return DestinationRejected(message, detail=detail, hint=hint)
-    if "CommitStateUnknownException" in short:
+    if _UNKNOWN in short:
         return CommitStateUnknown(message, detail=detail)
     if short[0] == "NoSuchTableException":
         return TableGone(message, detail=detail)

@@ -24,8 +24,8 @@ from ..rows import REJECTED_FIELDS, Rows
 from .contract import LakeCatalog, LakeTable, NewTable, Wrapping
 from .data_files import write_data
 from .files import TableLayout, Written
-from .java_errors import CommitStateUnknown, TableGone
-from .leftovers import discard
+from .java_errors import TableGone
+from .leftovers import PendingFiles
 from .lookup import find
 from .lost_json import LostJson
 from .merge import delete_found
@@ -136,18 +136,11 @@ class Quarantine:
         since: int | None,
         settings: dict[str, str | None],
     ) -> None:
-        written: list[Written] = []
-        try:
+        with PendingFiles(table.layout) as pending:
             for rows, lost in found:
                 task = _Rejections(table.layout, source.table.id, str(source.table.name), since, lost)
-                written += rows.in_tasks(task)
-            table.add(Written(data=tuple(file for result in written for file in result.data)), settings)
-        except CommitStateUnknown:
-            # Perhaps the files are in the table.
-            raise
-        except BaseException:
-            discard(table.layout, written)
-            raise
+                pending.add(*rows.in_tasks(task))
+            table.add(Written(data=tuple(file for one in pending.written for file in one.data)), settings)
 
     def _made(self) -> LakeTable:
         if self._found() is None:

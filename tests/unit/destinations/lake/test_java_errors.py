@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from headrace.destinations.lake.java_errors import CommitStateUnknown, TableGone, java_errors
+from headrace.destinations.lake.java_errors import (
+    CommitStateUnknown,
+    TableGone,
+    commit_error,
+    commit_errors,
+    java_errors,
+    may_be_committed,
+)
 from headrace.errors import (
     DestinationConflict,
     DestinationConnectionFailed,
@@ -95,3 +102,81 @@ def test_a_metastore_that_goes_by_the_place_of_columns() -> None:
 def test_a_java_that_is_gone() -> None:
     with pytest.raises(DestinationConnectionFailed, match="cannot commit"), java_errors("commit"):
         raise Py4JError("Answer from Java side is empty")
+
+
+def _iceberg(name: str, cause: Thrown | None = None) -> FromJava:
+    return FromJava(Thrown(f"org.apache.iceberg.exceptions.{name}", "x", cause))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (_iceberg("CommitFailedException"), DestinationConflict),
+        (_iceberg("ValidationException"), DestinationConflict),
+        (_iceberg("NotAuthorizedException"), DestinationRejected),
+        (_iceberg("ForbiddenException"), DestinationRejected),
+        (_iceberg("BadRequestException"), DestinationRejected),
+        (_iceberg("NoSuchTableException"), TableGone),
+        # Hive's metastore refuses an alteration before it does anything.
+        (_iceberg("CommitStateUnknownException", REFUSED), DestinationRejected),
+    ],
+)
+def test_errors_that_prove_that_nothing_was_committed(error: Exception, kind: type[DestinationError]) -> None:
+    found = commit_error(error, "cannot commit")
+    assert type(found) is kind
+    assert not may_be_committed(found)
+
+
+class DeadJava(FromJava):
+    """An exception of a JVM that died before it could be asked what it is."""
+
+    @property
+    def java_exception(self) -> Thrown:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    @java_exception.setter
+    def java_exception(self, thrown: Thrown) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JNetworkError("Answer from Java side is empty"),
+        Py4JError("An error occurred while calling o1.commitTransaction"),
+        ConnectionRefusedError(111, "Connection refused"),
+        ConnectionResetError(),
+        TimeoutError(),
+        KeyError("path"),
+        DeadJava(Thrown("CommitFailedException")),
+        _iceberg("CommitStateUnknownException"),
+        _iceberg("CommitFailedException", Thrown("org.apache.iceberg.exceptions.CommitStateUnknownException")),
+        _iceberg("ServiceFailureException"),
+        _iceberg("ServiceUnavailableException"),
+        _iceberg("RESTException", Thrown("org.apache.hc.core5.http.NoHttpResponseException")),
+        _iceberg("RuntimeIOException"),
+        _iceberg("NotFoundException"),
+        _iceberg("AlreadyExistsException"),
+        FromJava(Thrown("org.apache.iceberg.jdbc.UncheckedSQLException", "Unknown failure")),
+        FromJava(Thrown("java.lang.RuntimeException", "x", Thrown("o.a.i.exceptions.CommitFailedException"))),
+        FromJava(Thrown("java.lang.OutOfMemoryError")),
+        FromJava(Thrown("software.amazon.awssdk.services.glue.model.GlueException", "Status Code: 500")),
+        FromJava(Thrown("org.apache.thrift.transport.TTransportException")),
+    ],
+    ids=lambda error: type(error).__name__ if not isinstance(error, FromJava) else None,
+)
+def test_every_other_error_leaves_the_commit_unknown(error: Exception) -> None:
+    found = commit_error(error, "cannot commit")
+    assert type(found) is CommitStateUnknown
+    assert may_be_committed(found)
+    assert found.detail
+
+
+def test_a_request_of_a_commit() -> None:
+    with pytest.raises(CommitStateUnknown, match="cannot commit"), commit_errors("commit"):
+        raise ConnectionRefusedError
+    # An interrupt stays one, and says nothing of the commit.
+    with pytest.raises(KeyboardInterrupt) as raised, commit_errors("commit"):
+        raise KeyboardInterrupt
+    assert may_be_committed(raised.value)
+    assert not may_be_committed(DestinationError("cannot plan"))

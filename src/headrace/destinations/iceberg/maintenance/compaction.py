@@ -22,7 +22,7 @@ from ...lake.data_files import write_data
 from ...lake.deletion_vectors import Positions, deleted_since, read_positions, write_vectors
 from ...lake.files import DataFile, DeletionVector, LiveFile, TableLayout, Written
 from ...lake.java_errors import CommitStateUnknown, java_errors
-from ...lake.leftovers import discard
+from ...lake.leftovers import PendingFiles, discard
 from ...lake.maintenance.groups import Group, choose_groups
 from ...lake.maintenance.held import HeldTable
 from ...lake.operations import Files, live_file
@@ -88,40 +88,37 @@ class Compaction:
     def commit(self, rewritten: Rewritten) -> bool:
         """Put the new files in the place of the others. If that cannot be, remove them: false."""
         layout = self._lineage.layout
+        pending = [Written(data=rewritten.data)]
         try:
-            with self._held.lock:
-                done = self._replace(rewritten)
+            with PendingFiles(layout, pending), self._held.lock:
+                emptied = self._replace(rewritten)
         except CommitStateUnknown:
-            # Perhaps the files are in the table.
             raise
         except DestinationConflict as error:
             _log.info("another writer came between; not compacted", table=layout.name, detail=error.detail)
-            done = False
-        except BaseException:
-            discard(layout, [Written(data=rewritten.data)])
-            raise
-        if not done:
-            discard(layout, [Written(data=rewritten.data)])
-        return done
+            return False
+        # Of all files, those that could not be committed; else those that have no row left, and were not.
+        discard(layout, pending if emptied is None else [Written(data=emptied)])
+        return emptied is not None
 
-    def _replace(self, rewritten: Rewritten) -> bool:
+    def _replace(self, rewritten: Rewritten) -> tuple[DataFile, ...] | None:
+        """Commit, and return the new files that have no row left and were left out. None: it cannot be done."""
         table = self._held.table
         if table is None or table.table_id != self._seen.table_id:
-            return False
+            return None
         table.refresh()
         if _schema_id(table) != _schema_id(self._seen):
-            return False
+            return None
         now = table.files()
         gone = self._gone(table, now, rewritten.sources)
         moved = None if gone is None else self._moved(gone, rewritten.data)
         there = [now.live[source.file.path] for source in rewritten.sources if source.file.path in now.live]
         if moved is None or not there:
-            return False
+            return None
         pairs = list(zip(rewritten.data, moved, strict=True))
-        self._commit_replacement(table, now, there, [pair for pair in pairs if len(pair[1]) < pair[0].records])
         emptied = tuple(file for file, positions in pairs if len(positions) == file.records)
-        discard(self._lineage.layout, [Written(data=emptied)])
-        return True
+        self._commit_replacement(table, now, there, [pair for pair in pairs if len(pair[1]) < pair[0].records])
+        return emptied
 
     def _moved(self, gone: Positions, data: Sequence[DataFile]) -> list[Positions] | None:
         if not len(gone):
@@ -141,13 +138,8 @@ class Compaction:
             replaced=tuple(file.vector for file in there if file.vector is not None),
             emptied=tuple(file.path for file in there),
         )
-        try:
+        with PendingFiles(layout, [Written(vectors=vectors)]):
             table.replace_files(now, written)
-        except CommitStateUnknown:
-            raise
-        except BaseException:
-            discard(layout, [Written(vectors=vectors)])
-            raise
 
     def _gone(self, table: IcebergTable, now: Files, sources: Sequence[Source]) -> Positions | None:
         """Ids of the rows deleted since they were read. None if a file left the table and its rows may be elsewhere."""

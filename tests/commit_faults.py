@@ -1,0 +1,369 @@
+"""Faults around a commit while the driver lives on, and a lake table on which every kind of commit meets them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+from pyiceberg.catalog import Catalog, load_catalog
+
+from delta_tables import delta_settings, read_delta
+from headrace.config.iceberg import IcebergConfig
+from headrace.destinations.contract import DestinationContext
+from headrace.destinations.delta import DeltaDestination
+from headrace.destinations.delta.java import DeltaJava
+from headrace.destinations.delta.table import DeltaTable
+from headrace.destinations.iceberg import IcebergDestination
+from headrace.destinations.iceberg.table import IcebergTable
+from headrace.destinations.lake.destination import LakeDestination
+from headrace.errors import DestinationError
+from headrace.lsn import Lsn
+from headrace.stores import MemoryStore
+from headrace.testing.example_tables import example_table
+from headrace.testing.local_rows import (
+    Altered,
+    Deleted,
+    Happening,
+    Inserted,
+    Truncated,
+    Updated,
+    batch_of,
+    local_rows,
+    transaction,
+)
+from headrace.testing.proxy import Loss, TcpProxy
+from headrace.testing.rest_catalog import RestCatalogServer
+from lakehouse import iceberg_settings, lake
+
+__all__ = [
+    "MAINTENANCE",
+    "OPERATIONS",
+    "DeltaFaults",
+    "Fault",
+    "FaultedTable",
+    "IcebergFaults",
+    "delta_table",
+    "iceberg_table",
+    "killed_jvm",
+    "lost_around",
+    "rest_table",
+]
+
+ORDERS = example_table(1, "orders", {"id": "int8", "note": "text", "amount": "numeric"}, ("id",))
+COUNTED = example_table(1, "orders", {"id": "int8", "note": "text", "amount": "numeric", "n": "int4"}, ("id",))
+TABLE, QUARANTINE = "public.orders", "headrace.quarantine_1"
+MAINTENANCE = {"enabled": False, "small_files": 2}
+OPERATIONS = ("append", "merge", "truncate", "alter", "copy", "compaction", "quarantine")
+
+_CHILD = Path(__file__).parent / "faults" / "killed_jvm.py"
+_PATIENCE_S = 240
+
+Rows = dict[int, tuple[Any, ...]]
+
+
+class Fault(Enum):
+    """When the way to the catalog is lost."""
+
+    BEFORE = "before the commit request"
+    LOST = "after the commit, before its answer"
+    READING = "when the table is read after the commit"
+
+
+class Reader(Protocol):
+    def __call__(self, table: str) -> list[dict[str, Any]]:
+        """Read all rows without Headrace. Raises if a file that the table names is missing."""
+
+
+class FaultedTable:
+    """A table on which one commit of any kind fails; then the work is done again, as the pipeline does it."""
+
+    def __init__(self, destination: LakeDestination, read: Reader, spark: Any) -> None:
+        self.destination, self.read, self._spark = destination, read, spark
+        destination.startup(DestinationContext(1, MemoryStore(), spark, (ORDERS,), quarantine=True))
+        self._schema, self._end = ORDERS, 100
+        self._copy(0, {1: "a", 2: "b", 3: "c"})
+        self.rows: Rows = {1: ("a", None), 2: ("b", None), 3: ("c", None)}
+        # As many again, so that there is something to compact.
+        self._stream(*(Inserted(ORDERS, _row(key, "d")) for key in (4, 5, 6)))
+        self.rows |= dict.fromkeys((4, 5, 6), ("d", None))
+
+    def faulted(self, operation: str, inject: Callable[[str], contextlib.AbstractContextManager[None]]) -> None:
+        """Do it with a fault, check that the table is whole, do it again, and check all rows."""
+        work = getattr(self, f"do_{operation}")
+        before = dict(self.rows)
+        with inject(QUARANTINE if operation == "quarantine" else TABLE):
+            try:
+                work()
+            except DestinationError:
+                self.rows = before
+                self.check(must_be_old=False)
+        work()
+        self.check()
+        # What comes after goes on from there.
+        self._end += 100
+        self.do_append()
+        self._end += 100
+        self.check()
+
+    def check(self, *, must_be_old: bool = True) -> None:
+        """All rows, each once. `must_be_old` false: an operation may have taken place or not."""
+        found = self.read(TABLE)
+        keys = [row["id"] for row in found]
+        assert len(set(keys)) == len(keys), "a row is there twice"
+        if must_be_old:
+            assert {row["id"]: _values(row) for row in found} == self.rows
+
+    def quarantined(self) -> list[str]:
+        return sorted(row["text"] for row in self.read(QUARANTINE))
+
+    def do_append(self) -> None:
+        key = self._end
+        self._stream(Inserted(self._schema, _row(key, "new")), end=self._end + 100)
+        self.rows[key] = ("new", None)
+
+    def do_merge(self) -> None:
+        self._stream(Updated(ORDERS, _row(1, "changed")), Deleted(ORDERS, {"id": 2}), end=self._end + 100)
+        self.rows[1] = ("changed", None)
+        self.rows.pop(2, None)
+
+    def do_truncate(self) -> None:
+        self._stream(Truncated((ORDERS,)), Inserted(ORDERS, _row(9, "only")), end=self._end + 100)
+        self.rows = {9: ("only", None)}
+
+    def do_alter(self) -> None:
+        added = Inserted(COUNTED, {**_row(7, "counted"), "n": 7})
+        self._stream(Altered(ORDERS, COUNTED), added, end=self._end + 100)
+        self.rows[7] = ("counted", 7)
+        self._schema = COUNTED
+
+    def do_copy(self) -> None:
+        if 1 not in (self.destination.copied_parts(ORDERS) or ()):
+            self._copy(1, {50: "e", 51: "f"})
+        self.rows |= {50: ("e", None), 51: ("f", None)}
+
+    def do_compaction(self) -> None:
+        self.destination.maintain(ORDERS.table.name)
+
+    def do_quarantine(self) -> None:
+        rejected = {"key": '{"id": "60"}', "column": "amount", "text": "NaN", "commit_lsn": None, "tx_ordinal": None}
+        if 2 not in (self.destination.copied_parts(ORDERS) or ()):
+            rows = local_rows(ORDERS, [_row(60, "g")], spark=self._spark, rejected=[rejected])
+            self.destination.write_table_rows(ORDERS, rows, 2)
+        self.rows[60] = ("g", None)
+        assert self.quarantined() == ["NaN"]
+
+    def _copy(self, part: int, rows: dict[int, str]) -> None:
+        given = [_row(key, note) for key, note in rows.items()]
+        self.destination.write_table_rows(ORDERS, local_rows(ORDERS, given, spark=self._spark), part)
+
+    def _stream(self, *happened: Happening, end: int = 100) -> None:
+        batch = batch_of(transaction(Lsn(end - 10), *happened), end=Lsn(end), spark=self._spark)
+        self.destination.write_events(batch)
+
+
+def _row(key: int, note: str) -> dict[str, Any]:
+    return {"id": key, "note": note, "amount": None}
+
+
+def _values(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["note"], row.get("n")
+
+
+@contextlib.contextmanager
+def iceberg_table(settings: IcebergConfig, catalog: Callable[[], Catalog], spark: Any) -> Iterator[FaultedTable]:
+    """`catalog` opens a pyiceberg catalog to read by."""
+
+    def read(table: str) -> list[dict[str, Any]]:
+        opened = catalog()
+        try:
+            return list(opened.load_table(table).scan().to_arrow().to_pylist())
+        finally:
+            opened.close()
+
+    destination = IcebergDestination(settings)
+    try:
+        yield FaultedTable(destination, read, spark)
+    finally:
+        destination.shutdown()
+
+
+@contextlib.contextmanager
+def delta_table(warehouse: Path, spark: Any) -> Iterator[FaultedTable]:
+    destination = DeltaDestination(delta_settings(warehouse, maintenance=MAINTENANCE))
+    try:
+        yield FaultedTable(destination, lambda table: list(read_delta(warehouse, *table.split(".")).to_pylist()), spark)
+    finally:
+        destination.shutdown()
+
+
+@contextlib.contextmanager
+def rest_table(warehouse: Path, spark: Any) -> Iterator[tuple[FaultedTable, TcpProxy]]:
+    """An Iceberg table whose REST catalog is reached through a proxy, and read without it."""
+    with RestCatalogServer(warehouse) as rest, TcpProxy(rest.port) as proxy:
+        catalog = {
+            "type": "rest",
+            "uri": f"http://127.0.0.1:{proxy.port}",
+            "properties": {"rest.client.max-retries": "1"},
+        }
+        settings = {"warehouse": str(warehouse), "catalog": catalog, "maintenance": MAINTENANCE}
+        reader = partial(load_catalog, "rest", type="rest", uri=rest.uri)
+        with iceberg_table(IcebergConfig.model_validate(settings), reader, spark) as table:
+            yield table, proxy
+            proxy.heal()
+
+
+@contextlib.contextmanager
+def lost_around(proxy: TcpProxy, loss: Loss, table: str) -> Iterator[None]:
+    """Have the network go away around the next commit to a table, until the block ends."""
+    namespace, name = table.split(".")
+    lost = proxy.lost
+    proxy.lose(loss, f"POST /v1/namespaces/{namespace}/tables/{name} ".encode())
+    yield
+    proxy.heal()
+    assert proxy.lost == lost + 1, "no commit was sent"
+
+
+@contextlib.contextmanager
+def killed_jvm(warehouse: Path, moment: str, operation: str, spark: Any) -> Iterator[FaultedTable]:
+    """The table as a driver left it whose JVM was killed after the commit of an operation (see `killed_jvm.py`)."""
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    child = subprocess.run(
+        [sys.executable, str(_CHILD), str(warehouse), moment, operation],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_S,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    assert "jvm killed" in child.stdout
+    settings = iceberg_settings(warehouse, maintenance=MAINTENANCE)
+    with iceberg_table(settings, partial(lake, warehouse), spark) as table:
+        yield table
+
+
+def _gone() -> Py4JNetworkError:
+    return Py4JNetworkError("Answer from Java side is empty")
+
+
+class IcebergFaults:
+    """Stands between `IcebergTable` and Iceberg's Java table."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._due: tuple[Fault, str] | None = None
+        self._reading: str | None = None
+        self.met = 0
+        plain = IcebergTable.__init__
+
+        def made(table: IcebergTable, java: Any, found: Any, layout: Any, key: Any) -> None:
+            plain(table, java, _FaultyTable(found, layout.name, self), layout, key)
+
+        patch.setattr(IcebergTable, "__init__", made)
+
+    @contextlib.contextmanager
+    def inject(self, fault: Fault, table: str) -> Iterator[None]:
+        self._due, met = (fault, table), self.met
+        yield
+        assert self.met == met + 1, "the fault was not met"
+
+    def commit(self, table: str, send: Callable[[], object]) -> None:
+        fault = None if self._due is None or self._due[1] != table else self._due[0]
+        if fault is not None:
+            self._due, self.met = None, self.met + 1
+        if fault is Fault.BEFORE:
+            raise _gone()
+        send()
+        if fault is Fault.LOST:
+            raise _gone()
+        self._reading = table if fault is Fault.READING else None
+
+    def refresh(self, table: str, send: Callable[[], object]) -> None:
+        if self._reading == table:
+            self._reading = None
+            raise _gone()
+        send()
+
+
+class _FaultyUpdate:
+    """A transaction or an update of a table: its commit is the request."""
+
+    def __init__(self, update: Any, request: str, table: str, faults: IcebergFaults) -> None:
+        self._update, self._request, self._table, self._faults = update, request, table, faults
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._update, name)
+        return (lambda: self._faults.commit(self._table, member)) if name == self._request else member
+
+
+class _FaultyTable:
+    def __init__(self, table: Any, name: str, faults: IcebergFaults) -> None:
+        self._table, self._name, self._faults = table, name, faults
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._table, name)
+        if name == "refresh":
+            return lambda: self._faults.refresh(self._name, member)
+        if name in ("newTransaction", "newRewrite", "newRowDelta"):
+            request = "commitTransaction" if name == "newTransaction" else "commit"
+            return lambda: _FaultyUpdate(member(), request, self._name, self._faults)
+        return member
+
+
+class DeltaFaults:
+    """Stands between `DeltaTable` and Delta's log."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._due: tuple[Fault, str] | None = None
+        self._reading = False
+        self.met = 0
+        commit, advance = DeltaTable._commit, DeltaTable._advance
+        send, updated = DeltaJava.commit, DeltaJava.updated
+        self._table = ""
+
+        def committing(table: DeltaTable, *given: Any) -> None:
+            self._table = table.layout.name
+            commit(table, *given)
+
+        def sent(java: DeltaJava, *given: Any) -> int:
+            fault = None if self._due is None or self._due[1] != self._table else self._due[0]
+            if fault is None:
+                return send(java, *given)
+            self._due, self.met, self._reading = None, self.met + 1, True
+            if fault is Fault.BEFORE:
+                raise _gone()
+            version = send(java, *given)
+            if fault is Fault.LOST:
+                raise _gone()
+            return version
+
+        def looked(java: DeltaJava, log: Any) -> Any:
+            if self._reading:
+                self._reading = False
+                raise _gone()
+            return updated(java, log)
+
+        def advanced(table: DeltaTable, *given: Any) -> None:
+            if self._reading:
+                self._reading = False
+                raise _gone()
+            advance(table, *given)
+
+        patch.setattr(DeltaTable, "_commit", committing)
+        patch.setattr(DeltaTable, "_advance", advanced)
+        patch.setattr(DeltaJava, "commit", sent)
+        patch.setattr(DeltaJava, "updated", looked)
+
+    @contextlib.contextmanager
+    def inject(self, fault: Fault, table: str) -> Iterator[None]:
+        self._due, met = (fault, table), self.met
+        yield
+        assert self.met == met + 1, "the fault was not met"

@@ -1,0 +1,59 @@
+"""Commits that fail while the driver lives on: no file that a table names is removed, and each change is there once."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commit_faults import (
+    MAINTENANCE,
+    OPERATIONS,
+    DeltaFaults,
+    Fault,
+    IcebergFaults,
+    delta_table,
+    iceberg_table,
+    killed_jvm,
+    lost_around,
+    rest_table,
+)
+from headrace.testing.proxy import Loss
+from lakehouse import iceberg_settings, lake
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_iceberg_keeps_files_that_may_be_committed(
+    operation: str, fault: Fault, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = IcebergFaults(monkeypatch)
+    settings = iceberg_settings(tmp_path, maintenance=MAINTENANCE)
+    with iceberg_table(settings, partial(lake, tmp_path), spark) as table:
+        table.faulted(operation, partial(faults.inject, fault))
+
+
+@pytest.mark.parametrize(
+    ("operation", "fault"), [("alter", Fault.READING), ("alter", Fault.LOST), ("append", Fault.BEFORE)]
+)
+def test_delta_keeps_files_that_may_be_committed(
+    operation: str, fault: Fault, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = DeltaFaults(monkeypatch)
+    with delta_table(tmp_path, spark) as table:
+        table.faulted(operation, partial(faults.inject, fault))
+
+
+def test_a_rest_catalog_that_is_lost_around_commits(tmp_path: Path, spark: Any) -> None:
+    with rest_table(tmp_path / "warehouse", spark) as (table, proxy):
+        for loss in (Loss.ANSWER, Loss.NEXT):
+            table.faulted("append", partial(lost_around, proxy, loss))
+
+
+def test_a_jvm_that_is_killed_after_a_commit(tmp_path: Path, spark: Any) -> None:
+    """The driver lives on without its JVM, and must leave the files of the commit alone."""
+    with killed_jvm(tmp_path, "reading", "append", spark) as table:
+        table.do_append()
+        table.check()
