@@ -20,7 +20,7 @@ from ..config.table_destination import TableDestinationConfig
 from ..errors import ConfigError, HeadraceError, SparkUnavailable, StoreError
 from ..postgres.preflight import Finding, Severity
 from ..postgres.publications import published_tables
-from ..postgres.slots import slot_state
+from ..postgres.slots import require_own, slot_state
 from ..schema import ReplicatedTableSchema, TableName
 from ..spark.java import find_java
 from .known_store import known_stores
@@ -121,13 +121,15 @@ def _slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterat
     state = slot_state(connection, config.slot_name)
     if state is None:
         return
+    try:
+        require_own(state, connection.info.dbname)
+    except ConfigError as error:
+        yield Finding("slot", Severity.ERROR, error.message, error.hint)
+        return
     if state.lost:
         message = f"replication slot {state.name} is lost: {state.invalidation_reason or state.wal_status}"
         remedy = "set invalidated_slot_behavior to recreate: a new slot is made and all tables are copied again"
         yield Finding("slot", Severity.ERROR, message, remedy)
-    elif state.database != config.pg_connection.name:
-        message = f"replication slot {state.name} exists and belongs to database {state.database}"
-        yield Finding("slot", Severity.ERROR, message, "choose another id or slot_name")
     elif state.active:
         message = f"replication slot {state.name} is being read by server process {state.active_pid}: the pipeline runs"
         yield Finding("slot", Severity.INFO, message)

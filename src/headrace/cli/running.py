@@ -99,7 +99,9 @@ def run_in_foreground(
 
 def _look_at_source(config: PipelineConfig) -> None:
     """Before Spark is started, which takes seconds: most mistakes show here. Raises what makes a start impossible."""
-    Source(config).tables()
+    source = Source(config)
+    source.tables()
+    source.require_own_slot()
     with contextlib.suppress(HeadraceError), connect(config.pg_connection, "check", pipeline=config.id) as connection:
         for found in run_checks(connection, Target(config.pg_connection, config.publication_name)):
             if found.severity is Severity.ERROR:

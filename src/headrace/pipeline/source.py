@@ -29,7 +29,7 @@ from ..lsn import Lsn
 from ..postgres.catalog import source_identity
 from ..postgres.connection import connect
 from ..postgres.publications import publication_outline, published_tables, read_publication
-from ..postgres.slots import can_have_failover_slots, create_slot, drop_slot, slot_state
+from ..postgres.slots import can_have_failover_slots, create_slot, drop_slot, require_own, slot_state
 from ..postgres.source import prepare_source
 from ..postgres.translation import translated_errors
 from ..schema import ReplicatedTableSchema
@@ -91,6 +91,15 @@ class Source:
             msg = f"table_sync_copy.tables names {', '.join(unknown)}, which the publication does not have"
             raise ConfigError(msg, detail=f"it has {', '.join(sorted(names))}")
 
+    def require_own_slot(self) -> None:
+        """Raise ConfigError if the slot's name is taken by a slot of another database or kind."""
+        if self.config.mode is PipelineMode.COPY_ONLY:
+            return
+        with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
+            state = slot_state(connection, self.config.slot_name)
+            if state is not None:
+                require_own(state, connection.info.dbname)
+
     def prepare_slot(self, stores: Sequence[PipelineStore]) -> None:
         """Make the slot, or see that it is there and whole. A missing one is only made where nothing is lost by it.
 
@@ -100,6 +109,8 @@ class Source:
             return
         with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
             state = slot_state(connection, self.config.slot_name)
+            if state is not None:
+                require_own(state, connection.info.dbname)
             if state is not None and not state.lost:
                 return
             problem = self._problem(stores, lost=state is not None)

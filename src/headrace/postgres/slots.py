@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from ..errors import SlotAlreadyExists, SlotDropTimeout, SlotInvalidated, SlotNotFound, SourceCanceled
+from ..errors import ConfigError, SlotAlreadyExists, SlotDropTimeout, SlotInvalidated, SlotNotFound, SourceCanceled
 from ..lsn import Lsn
 from .translation import translated_errors
 from .version import ServerVersion
@@ -24,6 +24,7 @@ __all__ = [
     "can_have_failover_slots",
     "create_slot",
     "drop_slot",
+    "require_own",
     "require_usable",
     "slot_holder",
     "slot_state",
@@ -118,12 +119,27 @@ def _state(row: dict[str, Any]) -> SlotState:
     )
 
 
+def require_own(state: SlotState, database: str) -> None:
+    """Raise ConfigError unless a slot is a pgoutput slot of this database. Names are unique in the whole cluster."""
+    if state.database == database and state.plugin == "pgoutput":
+        return
+    taken = f"a slot of database {state.database}, with plugin {state.plugin}" if state.database else "a physical slot"
+    raise ConfigError(
+        f"replication slot {state.name} is {taken}; this pipeline reads database {database} with plugin pgoutput",
+        hint="choose another id or slot_name; or, if nobody uses the slot, drop it with pg_drop_replication_slot",
+    )
+
+
 def require_usable(connection: psycopg.Connection[Any], name: str) -> SlotState:
-    """The state of a slot that can be read. Raises SlotNotFound, or SlotInvalidated with the server's reason."""
+    """The state of a slot that can be read.
+
+    Raises SlotNotFound, SlotInvalidated with the server's reason, or ConfigError for the slot of another database.
+    """
     state = slot_state(connection, name)
     if state is None:
         msg = f"replication slot {name} does not exist"
         raise SlotNotFound(msg)
+    require_own(state, connection.info.dbname)
     if state.lost:
         msg = f"replication slot {name} is invalidated"
         raise SlotInvalidated(msg, detail=state.invalidation_reason or f"wal_status is {state.wal_status}")

@@ -178,16 +178,29 @@ def test_a_keyless_table_is_named(connection: Connection, conninfo: str, tmp_pat
     assert "public.keyless has no primary key" in result.stdout
 
 
-def test_a_slot_that_is_read_or_of_another_database_is_told(
-    connection: Connection, conninfo: str, tmp_path: Path
+@pytest.mark.parametrize("command", [["check"], ["run", "--no-live"]])
+@pytest.mark.parametrize("kind", ["another database", "physical"])
+def test_a_slot_name_that_is_taken_is_told_before_spark_starts(
+    connection: Connection, conninfo: str, tmp_path: Path, command: list[str], kind: str
 ) -> None:
-    file = write_config(tmp_path / "pipeline.yaml", conninfo, slot_name="check_elsewhere")
+    connection.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    name = f"taken_{connection.info.dbname}"
+    file = write_config(tmp_path / "pipeline.yaml", conninfo, slot_name=name)
     with psycopg.connect(make_conninfo(conninfo, dbname="postgres"), autocommit=True) as elsewhere:
-        elsewhere.execute("SELECT pg_create_logical_replication_slot('check_elsewhere', 'pgoutput')")
+        if kind == "physical":
+            elsewhere.execute("SELECT pg_create_physical_replication_slot(%s)", (name,))
+        else:
+            elsewhere.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
         try:
-            assert "belongs to database postgres" in invoke("check", file).stdout
+            # Spark could not start.
+            result = invoke(*command, file, JAVA_HOME=str(tmp_path))
         finally:
-            elsewhere.execute("SELECT pg_drop_replication_slot('check_elsewhere')")
+            elsewhere.execute("SELECT pg_drop_replication_slot(%s)", (name,))
+    told = result.stdout + result.stderr
+    assert f"replication slot {name} is a" in told
+    assert ("a physical slot" if kind == "physical" else "a slot of database postgres") in told
+    assert f"reads database {connection.info.dbname}" in told
+    assert result.exit_code == (1 if command == ["check"] else 2)
 
 
 def test_what_is_wrong_here_is_told_even_if_the_source_is_away(conninfo: str, tmp_path: Path) -> None:

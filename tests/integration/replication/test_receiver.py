@@ -316,6 +316,17 @@ def test_a_missing_slot(source: Source) -> None:
     assert source.spool().position() is None
 
 
+def test_a_slot_of_another_database_ends_it_at_once(postgres: PostgresServer, source: Source) -> None:
+    with postgres.database() as elsewhere, psycopg.connect(elsewhere, autocommit=True) as connection:
+        connection.execute("SELECT pg_create_logical_replication_slot('elsewhere', 'pgoutput')")
+        config = source.config().model_copy(update={"slot_name": "elsewhere"})
+        with source.receiving(config) as running:
+            error = running.ended()
+        assert isinstance(error, ConfigError)
+        assert connection.info.dbname in str(error)
+        assert source.connection.info.dbname in str(error)
+
+
 def test_a_spool_behind_its_slot_is_a_gap(source: Source) -> None:
     with source.receiving() as running:
         end = source.insert(1, 10)
