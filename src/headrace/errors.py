@@ -33,7 +33,7 @@
     |     |- SlotDropTimeout
     |- SpoolError
     |  |- SpoolGap                      changes are missing between the spool and the slot
-    |  |- SpoolCorrupt                  a segment cannot be read
+    |  |- SpoolCorrupt                  a segment is damaged or cannot be read
     |  |- SpoolInUse                    (timed) another receiver writes to it
     |  |- SpoolIoError                  (timed) the spool's place cannot be written or read
     |- StoreError                       where table states, schemas and progress are kept
@@ -302,7 +302,10 @@ class SpoolGap(SpoolError):
 
 
 class SpoolCorrupt(SpoolError):
-    hint = "put the file back from a backup if there is one; otherwise empty the spool and copy all tables again"
+    hint = (
+        "put the file back from a backup if there is one; otherwise remove it and set invalidated_slot_behavior to "
+        "recreate, which copies all tables again"
+    )
 
 
 class SpoolInUse(SpoolError):

@@ -18,6 +18,7 @@ import structlog
 from ..errors import (
     HeadraceError,
     RetryPolicy,
+    SpoolCorrupt,
     SpoolGap,
     SpoolIoError,
     StoreIoError,
@@ -213,9 +214,10 @@ class ApplyLoop:
         try:
             engine.write(read, end, segments)
         except HeadraceError as error:
-            blamed = [table for table in concerned if table.id == getattr(error, "table_id", None)]
+            blamed = self._blamed(error, concerned, segments)
             if blamed:
-                self._failed(blamed[0], error)
+                for table in blamed:
+                    self._failed(table, error)
                 return False
             policy = self._retries.failed(error)
             # One of several destinations fails as a whole, and starts again by itself.
@@ -229,6 +231,13 @@ class ApplyLoop:
             return False
         self._retries.succeeded()
         return True
+
+    def _blamed(self, error: HeadraceError, concerned: list[Table], segments: list[Segment]) -> list[Table]:
+        """Return the tables that a batch failed for: the one the error names, or those that need a damaged segment."""
+        if isinstance(error, SpoolCorrupt):
+            batches = self._engine.batches
+            return [table for table in concerned if batches.is_damaged_for(table.id, _for(table, segments))]
+        return [table for table in concerned if table.id == getattr(error, "table_id", None)]
 
     def _read(self, table: Table, end: Lsn, segments: list[Segment]) -> TableRead | None:
         """The table's part; None if it cannot be read, which is this table's failure alone."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.spool import SpoolConfig
 from ..destinations.batch import Changes, Step, TableBatch
+from ..errors import SpoolCorrupt
 from ..lsn import Lsn
 from ..spark.change_reader import change_schema
 from ..spark.rows import LocalRows, TaskRows, read_here
@@ -65,6 +66,15 @@ class BatchReader:
         """Whether the event trigger tells of publications here, or of tables that are not known."""
         indexes = (self.index(name) for segment in segments for name in segment.names)
         return any(table.ddl and not known(oid) for index in indexes for oid, table in index.tables.items())
+
+    def is_damaged_for(self, table_id: int, segments: Sequence[Segment]) -> bool:
+        """Whether a part that has something of the table cannot be read."""
+        for name, _ in self._names(table_id, segments):
+            try:
+                self._spool.read(name)
+            except SpoolCorrupt:
+                return True
+        return False
 
     def has_changes(self, table_id: int, segments: Sequence[Segment]) -> bool:
         return any(True for _ in self._names(table_id, segments))

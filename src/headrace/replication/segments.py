@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +17,7 @@ from struct import Struct
 import numpy as np
 
 from ..errors import ProtocolError
-from ..lsn import Lsn
+from ..lsn import INVALID_LSN, Lsn
 from ..schema import DDL_PREFIX, NO_TABLE, PUBLICATION_PREFIX
 from ..spool import SegmentIndex, Spool, SpoolPosition, TableIndex, relation_digest
 from ..spool.name import IdleMark, SegmentName
@@ -97,7 +97,9 @@ class SegmentWriter:
         """Publish every whole transaction held."""
         if not self._whole:
             return
-        parts = [*self._parts, self._write(self._held[: self._whole])]
+        count = len(self._parts) + 1
+        last = SegmentName(self.spooled, self._end, count, count)
+        parts = [*self._parts, self._write(self._held[: self._whole], last)]
         size = sum(path.stat().st_size for path in parts)
         for part, path in enumerate(parts, 1):
             self._persist(partial(self._spool.publish, path, SegmentName(self.spooled, self._end, part, len(parts))))
@@ -134,19 +136,20 @@ class SegmentWriter:
         if begin[0] != Kind.BEGIN:
             msg = "a transaction does not start with Begin"
             raise ProtocolError(msg)
-        path = self._write(self._held)
+        # Where the transaction ends, and how many parts it has, only the last part can tell.
+        path = self._write(self._held, SegmentName(self.spooled, INVALID_LSN, len(self._parts) + 1, 0))
         self._parts.append(path)
         self._begin = begin
         self._ordinal += sum(held.piece.change_count() for held in self._held)
         self._held = []
         self._size = 0
 
-    def _write(self, held: Sequence[_Held]) -> Path:
+    def _write(self, held: Sequence[_Held], name: SegmentName) -> Path:
         path = self._spool.stage()
         pieces = [self._preface(held), *(item.piece for item in held)]
         lsns = np.concatenate([piece.lsns for piece in pieces])
         lengths = np.concatenate([piece.lengths for piece in pieces])
-        index = _index(pieces, self._ordinal)
+        index = replace(_index(pieces, self._ordinal), name=name)
         data = [piece.data for piece in pieces]
         self._persist(lambda: self._spool.write(path, lsns, lengths, data, index))
         return path

@@ -24,6 +24,10 @@ class Place(Protocol):
     """A flat directory of immutable files. Raises SpoolIoError for anything the medium does."""
 
     @property
+    def location(self) -> str:
+        """The directory or URI, for messages."""
+
+    @property
     def staging(self) -> Path:
         """A local directory for files being written; what lies there after a crash is nobody's."""
 

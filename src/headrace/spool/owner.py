@@ -33,7 +33,8 @@ def claim(place: Place, owner: SpoolOwner) -> None:
         _write(place, owner)
     elif found != owner:
         raise ConfigError(
-            f"the spool belongs to slot {found.slot} of database {found.database} on cluster {found.system_id}",
+            f"the spool {place.location} belongs to slot {found.slot} of database {found.database} "
+            f"on cluster {found.system_id}",
             detail=f"this pipeline reads slot {owner.slot} of database {owner.database} on cluster {owner.system_id}",
             hint="give the pipeline a spool of its own, or empty this one if its source is gone",
         )
@@ -46,7 +47,9 @@ def owner_of(place: Place) -> SpoolOwner | None:
     try:
         return SpoolOwner(**json.loads(place.read(_NAME).to_pybytes()))
     except (TypeError, ValueError) as error:
-        raise SpoolCorrupt(f"the spool's {_NAME} cannot be read") from error
+        msg = f"{place.location}/{_NAME} cannot be read"
+        hint = "remove the file if the spool is this pipeline's: it is written anew; otherwise choose another spool"
+        raise SpoolCorrupt(msg, hint=hint) from error
 
 
 def _write(place: Place, owner: SpoolOwner) -> None:

@@ -64,6 +64,7 @@ class LocalPlace:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.location = str(root)
         self.staging = root / _STAGING
         self._entries: dict[str, Entry] = {}
         """By name, as they were listed last: a file that was published stays as it is."""
@@ -129,6 +130,7 @@ class ObjectPlace:
                 hint="install the package the detail names (for s3:// pip install 'headrace[s3]'), or use a directory",
             ) from error
         self._root = self._root.rstrip("/")
+        self.location = uri.partition("?")[0].rstrip("/")
         self._bypass = _cache_bypass(self._fs)
         if staging is None:
             self.staging = Path(tempfile.mkdtemp(prefix="headrace-spool-"))

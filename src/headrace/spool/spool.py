@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import structlog
 
 from ..config.spool import SpoolConfig
-from ..errors import SpoolGap, SpoolIoError
+from ..errors import SpoolCorrupt, SpoolGap, SpoolIoError
 from ..lsn import Lsn
 from ..pgoutput.batch import MessageBatch
 from .contract import Place
@@ -27,6 +30,10 @@ from .place import open_place
 from .segment import SegmentIndex, read_index, read_segment, write_segment
 
 __all__ = ["Segment", "Spool", "SpoolPosition"]
+
+_Content = TypeVar("_Content")
+
+_log = structlog.get_logger("headrace.spool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,7 @@ class Spool:
         self.place = place
         self._listing = Listing(place)
         self._durable = durable
+        self._warned = False
 
     @classmethod
     def open(cls, config: SpoolConfig) -> Spool:
@@ -77,10 +85,26 @@ class Spool:
             known = gap
 
     def read(self, name: SegmentName) -> MessageBatch:
-        return read_segment(self.place.read(str(name)), str(name))
+        """Read and verify a segment. Raises SpoolCorrupt."""
+        return self._read(name, read_segment)
 
     def index(self, name: SegmentName) -> SegmentIndex:
-        return read_index(self.place.read(str(name)), str(name))
+        """Read and verify the index of a segment. Raises SpoolCorrupt."""
+        index = self._read(name, read_index)
+        if index.name is None and not self._warned:
+            self._warned = True
+            _log.warning(
+                "an earlier version wrote segments without checksums: they are not verified", segment=str(name)
+            )
+        return index
+
+    def _read(self, name: SegmentName, reader: Callable[[pa.Buffer, SegmentName, str], _Content]) -> _Content:
+        where = f"{self.place.location}/{name}"
+        try:
+            return reader(self.place.read(str(name)), name, where)
+        except SpoolCorrupt:
+            # A transfer may have been cut or damaged on its way, and the file be whole.
+            return reader(self.place.read(str(name)), name, where)
 
     def batches(self, segments: Iterable[Segment]) -> Iterator[MessageBatch]:
         return (self.read(name) for segment in segments for name in segment.names)

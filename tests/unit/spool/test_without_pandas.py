@@ -14,12 +14,14 @@ import pyarrow as pa
 import headrace.replication.child
 from headrace.replication.chunk import Piece
 from headrace.replication.streamed import StreamedTransaction
+from headrace.lsn import Lsn
+from headrace.spool.name import SegmentName
 from headrace.spool.segment import SegmentIndex, read_segment, write_segment
 
 root = Path(sys.argv[1])
 lsns, lengths = np.array([7, 8], dtype=np.uint64), np.array([1, 1], dtype=np.int64)
 write_segment(root / "segment", lsns, lengths, [b"OO"], SegmentIndex({}))
-print(read_segment(pa.py_buffer((root / "segment").read_bytes()), "segment").lsns.tolist())
+print(read_segment(pa.py_buffer((root / "segment").read_bytes()), SegmentName(Lsn(1), Lsn(2)), "segment").lsns.tolist())
 streamed = StreamedTransaction(5, lambda: root / "streamed")
 streamed.append(Piece.of(lsns, lengths, b"OO", np.array([5, 6], dtype=np.uint32)))
 streamed.abort(6)
