@@ -41,7 +41,9 @@ class SpoolSection(Section):
     segment_bytes: int = Field(
         default=32 * MEBIBYTE,
         ge=64 * 1024,
-        description="Bytes at which a segment is cut at the next commit. 32 MiB is one Spark task of about a second.",
+        le=1024 * MEBIBYTE,
+        description="Bytes at which a segment is cut at the next commit. 32 MiB is one Spark task of about a second. "
+        "At most 1 GiB: a segment, with the message that completes it, must stay below 2 GiB.",
     )
     segment_age_ms: int = Field(
         default=250,

@@ -25,6 +25,7 @@ from ..errors import (
     SlotUndecodable,
     SourceConnectionFailed,
     SourceError,
+    SpoolCorrupt,
     SpoolGap,
     SpoolInUse,
     SpoolIoError,
@@ -34,6 +35,7 @@ from ..postgres.connection import connect
 from ..postgres.slots import SlotState, require_usable, slot_holder
 from ..spool import Spool, SpoolPosition
 from ..spool.owner import SpoolOwner, claim, lock
+from ..spool.place import LocalPlace
 from .feedback import Positions, confirmable
 from .source_history import SourceHistory
 from .spooling import Spooling
@@ -265,7 +267,7 @@ class Receiver:
     def _next_lsn(self) -> Lsn:
         """Where to start, as far as can be told without holding the slot."""
         confirmed = self._usable_slot().confirmed_flush_lsn or INVALID_LSN
-        position = self._spool.position()
+        position = self._spool_end()
         own = INVALID_LSN if self._spooling is None else self._spooling.reset(self._stopping)
         return max(confirmed, own, INVALID_LSN if position is None else position.covered)
 
@@ -288,13 +290,13 @@ class Receiver:
 
     def _leave_stale_spooling(self) -> None:
         """Begin anew where the spool ends if another receiver went on with it while this one was away."""
-        spooling, position = self._spooling, self._spool.position()
+        spooling, position = self._spooling, self._spool_end()
         if spooling is not None and position is not None and position.covered > spooling.reset(self._stopping):
             spooling.finish(FINISH_TIMEOUT_S)
             self._spooling = None
 
     def _fitting_position(self, confirmed: Lsn) -> SpoolPosition:
-        position = self._spool.position()
+        position = self._spool_end(verify=True)
         if position is not None and position.covered >= confirmed:
             return position
         if position is not None and self._config.spool.durable:
@@ -303,6 +305,21 @@ class Receiver:
         self._history.restart()
         self._spool.reset(confirmed)
         return SpoolPosition(confirmed, confirmed)
+
+    def _spool_end(self, *, verify: bool = False) -> SpoolPosition | None:
+        """Return where the spool ends; None if a power cut damaged one that is not durable: the server has it all."""
+        durable = self._config.spool.durable
+        try:
+            if verify and not durable and isinstance(self._spool.place, LocalPlace):
+                self._spool.verify()
+            return self._spool.position()
+        except (SpoolCorrupt, SpoolGap) as error:
+            if durable:
+                raise
+            _log.warning(
+                "the spool is damaged, and is not durable: reading again what is not applied", error=str(error)
+            )
+            return None
 
     def _gap(self, end: Lsn, confirmed: Lsn) -> SpoolGap:
         # The server would go on at `confirmed` without a word: what lies before it is gone from there.

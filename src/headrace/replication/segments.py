@@ -31,6 +31,9 @@ Relations = Mapping[int, bytes]
 Persist = Callable[[Callable[[], object]], None]
 """Runs an action that touches the spool's place. An action that failed may be run again."""
 
+LARGEST_SEGMENT = 2**31 - 64 * 2**20
+"""Bytes of messages that a segment may have: offsets are 32-bit integers. The rest is for what stands in front."""
+
 _TRUNCATE = Struct(">cIB")
 
 _PUBLICATION = PUBLICATION_PREFIX.encode() + b"\0"
@@ -83,6 +86,8 @@ class SegmentWriter:
 
     def append(self, piece: Piece, relations: Relations, end: Lsn | None) -> None:
         """Take a piece; `end` is given when it ends with a whole transaction, and is where that one ends."""
+        if self._size + piece.size > LARGEST_SEGMENT:
+            self._cut()
         self._held.append(_Held(piece, relations))
         self._size += piece.size
         if end is not None:
@@ -92,6 +97,12 @@ class SegmentWriter:
                 self.publish()
             if self._size >= self._segment_bytes:
                 self._stage_part()
+
+    def _cut(self) -> None:
+        """Write everything held, so that a segment never outgrows the offsets of its messages."""
+        self.publish()
+        if self._held:
+            self._stage_part()
 
     def publish(self) -> None:
         """Publish every whole transaction held."""

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import SpoolCorrupt
+from ..errors import ProtocolError, SpoolCorrupt
 from ..lsn import Lsn
 from ..pgoutput.batch import PADDING, MessageBatch
 from .name import SegmentName
@@ -124,8 +124,12 @@ def write_segment(
     index: SegmentIndex,
 ) -> None:
     """Write a segment file; making it durable is the caller's."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    if len(ends) and ends[-1] > np.iinfo(np.int32).max:
+        msg = f"a segment of {ends[-1]} bytes cannot be written"
+        raise ProtocolError(msg, hint="lower spool.segment_bytes")
     offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets[1:] = ends
     values = b"".join(data)
     messages = pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(values)])
     schema = pa.schema(_FIELDS, metadata=_metadata(index, _data_checksum(lsns, offsets, values)))

@@ -106,6 +106,12 @@ class Spool:
             # A transfer may have been cut or damaged on its way, and the file be whole.
             return reader(self.place.read(str(name)), name, where)
 
+    def verify(self) -> None:
+        """Read every segment. Raises SpoolCorrupt, or SpoolGap where one is missing."""
+        for segment in self.segments():
+            for name in segment.names:
+                self.read(name)
+
     def batches(self, segments: Iterable[Segment]) -> Iterator[MessageBatch]:
         return (self.read(name) for segment in segments for name in segment.names)
 

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -291,6 +292,39 @@ def test_a_full_disk_pauses_and_nothing_is_lost(source: Source, monkeypatch: pyt
         running.wait(lambda status: status.spooled >= end)
     assert running.status.problem is None
     assert source.inserted() == list(range(1, 5_001))
+
+
+def lose_newest_names(segments: list[Path]) -> None:
+    segments[-2].unlink()
+
+
+def zero_newest(segments: list[Path]) -> None:
+    for path in segments[-2:]:
+        path.write_bytes(bytes(path.stat().st_size))
+
+
+def empty_newest(segments: list[Path]) -> None:
+    segments[-1].write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [zero_newest, empty_newest, lose_newest_names])
+def test_a_spool_that_is_not_durable_after_a_power_cut(source: Source, damage: Callable[[list[Path]], None]) -> None:
+    config = source.config(durable=False)
+    with source.receiving(config) as running:
+        for first in range(1, 400, 100):
+            end = source.insert(first, first + 99)
+            running.wait(lambda status, end=end: status.spooled >= end)
+        running.receiver.apply(source.spool().segments()[0].end)
+    confirmed = source.confirmed()
+    damage(sorted((source.root / "spool").glob("*.arrow")))
+    with source.receiving(config) as running:
+        end = source.insert(401, 500)
+        running.wait(lambda status: status.spooled >= end)
+        # Nothing was confirmed that was not applied: the server has it all.
+        assert source.confirmed() == confirmed
+    spooled = [name for segment in source.spool().segments(confirmed) for name in segment.names]
+    assert spooled
+    assert source.inserted()[-400:] == list(range(101, 501))
 
 
 # -- things an operator must mend ---------------------------------------------------------------------------------

@@ -211,6 +211,11 @@ def test_a_problem_of_the_whole_names_the_settings(file: Path) -> None:
         ("LOG", SECRET, "log ({}): must be a JSON object"),
         ("SPARK__PACKAGES", f"[{SECRET}", "spark.packages ({}): must be a JSON list"),
         ("METRICS__ENABLED", SECRET, "metrics.enabled ({}): must be true or false"),
+        (
+            "SPOOL__SEGMENT_BYTES",
+            "3000000000",
+            "spool.segment_bytes ({}): input should be less than or equal to 1073741824",
+        ),
         ("BATCH", '{"max_bytes": 1}', "batch.max_bytes ({}): input should be greater than or equal to 65536"),
     ],
 )

@@ -29,6 +29,7 @@ from wiretap import (
 from headrace.errors import ProtocolError
 from headrace.lsn import Lsn
 from headrace.replication import assembler as assembler_module
+from headrace.replication import segments as segments_module
 from headrace.replication.assembler import Assembler
 from headrace.replication.segments import SegmentWriter
 from headrace.spool import Spool, SpoolPosition
@@ -181,6 +182,18 @@ def test_a_large_transaction_is_published_in_parts_at_its_commit(tmp_path: Path)
     (segment,) = rig.spool.segments()
     assert len(segment.names) > 3
     assert list(rig.spool.place.staging.iterdir()) == []
+
+
+def test_no_segment_outgrows_the_offsets_of_its_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments_module, "LARGEST_SEGMENT", 1000)
+    rig = Rig(tmp_path, segment_bytes=900)
+    # Given messages that each fit, and that together with what is held do not
+    rows = [insert(5, bytes(800)) for _ in range(6)]
+    rig.feed([begin(90, 1), relation(5), *rows[:3], commit(90, 1), begin(200, 2), *rows[3:], commit(200, 2)], chunk=1)
+    assert rig.transactions() == [[begin(90, 1), *rows[:3], commit(90, 1)], [begin(200, 2), *rows[3:], commit(200, 2)]]
+    names = [name for segment in rig.spool.segments() for name in segment.names]
+    in_front = len(relation(5)) + len(begin(90, 1))
+    assert max(int(rig.spool.read(name).offsets[-1]) for name in names) <= 1000 + in_front
 
 
 def test_parts_of_a_transaction_that_never_came_to_its_commit_are_removed(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.errors import SpoolCorrupt
+from headrace.errors import ProtocolError, SpoolCorrupt
 from headrace.lsn import INVALID_LSN, Lsn
 from headrace.pgoutput.batch import PADDING, MessageBatch
 from headrace.spool.name import SegmentName
@@ -163,6 +163,13 @@ def test_a_file_without_its_footer_is_read_from_the_front(tmp_path: Path, lost: 
     buffer = pa.py_buffer(write(tmp_path / "s").to_pybytes()[:-lost])
     assert [read(buffer).message(i) for i in range(len(MESSAGES))] == MESSAGES
     assert read_index(buffer, NAME, "dir/s") == INDEX
+
+
+def test_a_segment_whose_offsets_would_wrap_is_refused(tmp_path: Path) -> None:
+    half = np.full(2, 2**30, dtype=np.int64)
+    with pytest.raises(ProtocolError, match="2147483648 bytes"):
+        write_segment(tmp_path / "s", np.arange(2, dtype=np.uint64), half, [b""], SegmentIndex({}))
+    assert not (tmp_path / "s").exists()
 
 
 def test_another_format_is_named(tmp_path: Path) -> None:
