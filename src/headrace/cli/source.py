@@ -52,7 +52,7 @@ _Uninstall = Annotated[bool, typer.Option("--uninstall", help="The script that r
 def install(config: _Config = None, source: _Source = None, password_file: _PasswordFile = None) -> None:
     """Install functions and event triggers at the source that tell of DDL, or bring them up to date.
 
-    They are in a schema headrace, and one set serves all pipelines of the
+    They are in a schema headrace_ddl; one set serves all pipelines of the
     database. A pipeline does this itself at its start if its role may.
     Needs a superuser, or what a managed service gives its administrator.
 
@@ -100,7 +100,7 @@ def uninstall(
 
     Pipelines go on, and see of schema changes what the stream shows. One
     with source.install auto, the default, installs it again at its start.
-    A store in the same schema is kept.
+    A store in the database is kept.
 
     For example:
 

@@ -50,7 +50,7 @@ def test_install_and_uninstall(file: Path, connection: Connection, place: str) -
 
 def test_an_update_and_a_later_version_say_so(file: Path, connection: Connection, place: str) -> None:
     invoke("source", "install", file)
-    version = "CREATE OR REPLACE FUNCTION headrace.version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT %s'"
+    version = "CREATE OR REPLACE FUNCTION headrace_ddl.version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT %s'"
     connection.execute(version.replace("%s", "0"))
     result = invoke("source", "install", file)
     assert (result.exit_code, result.stdout) == (

@@ -182,7 +182,7 @@ def test_a_check_that_raises_stops_no_other(connection: Connection, conninfo: st
 
 def test_every_check_has_a_name_of_its_own() -> None:
     names = [check.name for check in ALL_CHECKS]
-    assert len(set(names)) == len(names) == 19
+    assert len(set(names)) == len(names) == 20
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +267,7 @@ def test_how_schema_changes_will_be_seen(postgres: PostgresServer, connection: C
             assert found(reader) == [other]
             install(connection)
             connection.execute(
-                "CREATE OR REPLACE FUNCTION headrace.version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 0'"
+                "CREATE OR REPLACE FUNCTION headrace_ddl.version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 0'"
             )
             (superuser,), (other,) = found(connection), found(reader)
             assert "version 0" in superuser.message

@@ -547,6 +547,7 @@ def test_other_objects_are_silent(source: Listening) -> None:
 
 
 def test_our_own_schema_is_silent(source: Listening) -> None:
+    source.connection.execute("CREATE SCHEMA headrace")
     assert (
         source.told("CREATE TABLE headrace.t (id int)", "ALTER TABLE headrace.t ADD v int", "DROP TABLE headrace.t").raw
         == []
@@ -591,7 +592,7 @@ def test_the_owner_of_a_table_needs_no_grants(source: Listening, conninfo: str) 
             owner.add_notice_handler(lambda it: notices.append(it.message_primary))
             owner.execute("ALTER TABLE s.t ALTER v TYPE text, DROP id; CREATE TABLE s.u (id int); DROP TABLE s.u")
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                owner.execute("SELECT headrace.describe(ARRAY[]::oid[])")
+                owner.execute("SELECT headrace_ddl.describe(ARRAY[]::oid[])")
         told = source.read()
         assert ([m.tag for _, m in told.ddl], notices) == (["ALTER TABLE", "CREATE TABLE", "DROP TABLE"], [])
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.matrix
 Connection = psycopg.Connection[Any]
 
 INSTALLED = InstallResult(VERSION, None)
+VERSION_3 = (Path(__file__).parent / "source_version_3.sql").read_text()
 _EVERYTHING = """
 SELECT 'namespace', nspname::text, nspacl::text FROM pg_namespace
 UNION ALL SELECT 'function', oid::regprocedure::text, proacl::text FROM pg_proc
@@ -94,12 +96,12 @@ def test_the_scripts_do_the_same_by_psql(postgres: PostgresServer, connection: C
     assert everything(connection) == before
 
 
-@pytest.mark.parametrize("earlier", [0, VERSION - 1])
+@pytest.mark.parametrize("earlier", [0, 3])
 def test_an_earlier_version_is_brought_up_to_date_in_place(connection: Connection, earlier: int) -> None:
     install(connection)
     connection.execute(f"""
-        CREATE OR REPLACE FUNCTION headrace.version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT {earlier}';
-        CREATE OR REPLACE FUNCTION headrace.ddl_command_end() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
+        CREATE OR REPLACE FUNCTION headrace_ddl.version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT {earlier}';
+        CREATE OR REPLACE FUNCTION headrace_ddl.ddl_command_end() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
     """)
     with listening(connection) as source:
         assert source.told("CREATE TABLE a (id int)").raw == []
@@ -108,10 +110,30 @@ def test_an_earlier_version_is_brought_up_to_date_in_place(connection: Connectio
     assert installed_version(connection) == VERSION
 
 
+@pytest.mark.parametrize("with_store", [False, True])
+def test_version_3_is_replaced_and_its_schema_left_to_the_store(
+    connection: Connection, conninfo: str, with_store: bool
+) -> None:
+    if with_store:
+        PostgresStore(conninfo, 1).close()
+    before = everything(connection)
+    for replace in (install, None):
+        connection.execute(VERSION_3.encode())
+        assert installed_version(connection) == 3
+        if replace is not None:
+            assert replace(connection) == InstallResult(VERSION, 3)
+            left = (
+                "SELECT count(*) FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = 'headrace'"
+            )
+            assert connection.execute(left).fetchone() == (0,)
+        assert uninstall(connection)
+        assert everything(connection) == before
+
+
 def test_a_later_version_is_left_alone(connection: Connection) -> None:
     install(connection)
     connection.execute(
-        "CREATE OR REPLACE FUNCTION headrace.version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 99'"
+        "CREATE OR REPLACE FUNCTION headrace_ddl.version() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 99'"
     )
     assert install(connection) == InstallResult(99, 99)
     assert installed_version(connection) == 99
@@ -123,8 +145,8 @@ def test_a_later_version_is_left_alone(connection: Connection) -> None:
         "DROP EVENT TRIGGER headrace_sql_drop",
         "ALTER EVENT TRIGGER headrace_ddl_command_end DISABLE",
         "ALTER EVENT TRIGGER headrace_table_rewrite ENABLE REPLICA",
-        "DROP FUNCTION headrace.table_rewrite() CASCADE",
-        "DROP FUNCTION headrace.version()",
+        "DROP FUNCTION headrace_ddl.table_rewrite() CASCADE",
+        "DROP FUNCTION headrace_ddl.version()",
     ],
 )
 def test_what_is_broken_is_mended(connection: Connection, damage: str) -> None:
@@ -136,7 +158,7 @@ def test_what_is_broken_is_mended(connection: Connection, damage: str) -> None:
     assert everything(connection) == before
 
 
-def test_a_store_in_the_same_schema_is_kept(connection: Connection, conninfo: str) -> None:
+def test_a_store_beside_it_is_kept(connection: Connection, conninfo: str) -> None:
     store = PostgresStore(conninfo, 1)
     store.update_table_states({9: TableState(State.INIT)})
     before = everything(connection)
@@ -192,11 +214,11 @@ def test_a_role_without_the_right_is_told_what_to_do(connection: Connection, nob
         install(nobody)
     assert "headrace source sql | psql" in told.value.hint
     # With a schema of its own, it is refused the trigger.
-    connection.execute(f"CREATE SCHEMA headrace AUTHORIZATION {nobody.info.user}")
+    connection.execute(f"CREATE SCHEMA headrace_ddl AUTHORIZATION {nobody.info.user}")
     with pytest.raises(SourcePermissionDenied, match="permission denied to create event trigger"):
         install(nobody)
     assert connection.execute(
-        "SELECT count(*) FROM pg_proc WHERE pronamespace = 'headrace'::regnamespace"
+        "SELECT count(*) FROM pg_proc WHERE pronamespace = 'headrace_ddl'::regnamespace"
     ).fetchone() == (0,)
 
 

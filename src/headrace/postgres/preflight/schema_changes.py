@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from ...config.source import SourceInstall
-from ..source import VERSION, installed_version
+from ..source import DDL_SCHEMA, VERSION, foreign_owner, installed_version
 from .contract import Finding, Severity, Target, named
 
 __all__ = ["NOT_KNOWN", "schema_changes"]
@@ -30,6 +30,11 @@ _WHO = "SELECT rolsuper AND NOT pg_catalog.pg_is_in_recovery() FROM pg_catalog.p
 @named("schema changes")
 def schema_changes(connection: psycopg.Connection[Any], target: Target) -> list[Finding]:
     """Whether the event triggers are there. Whether they could be is not tried: a check changes nothing."""
+    foreign = foreign_owner(connection)
+    if foreign is not None:
+        message = f"{foreign[0]} belongs to role {foreign[1]}, who could replace what tells of schema changes: not used"
+        remedy = f"DROP SCHEMA {DDL_SCHEMA} CASCADE" if DDL_SCHEMA in foreign[0] else _BY_ADMIN
+        return [Finding("schema changes", Severity.WARNING, message, remedy)]
     version = installed_version(connection)
     if version is not None and version >= VERSION:
         return []

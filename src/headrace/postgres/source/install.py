@@ -14,10 +14,11 @@ from ...config.source import SourceInstall
 from ...errors import SourceError, SourceInRecovery, SourcePermissionDenied
 from ...schema import OWN_SCHEMA, quote_identifier
 from ..translation import translated_errors
-from .script import LOCK, VERSION, install_sql, uninstall_sql
+from .script import DDL_SCHEMA, FOREIGN, LOCK, VERSION, install_sql, uninstall_sql
 
 __all__ = [
     "InstallResult",
+    "foreign_owner",
     "install",
     "installed_version",
     "may_install",
@@ -29,14 +30,38 @@ Connection = psycopg.Connection[Any]
 
 _log = structlog.get_logger(__name__)
 
-# Read from the catalog, not by calling it: that takes no right to use the schema.
+# Read from the catalog, not by calling it: that takes no right to use the schema, and runs nobody's code. Whoever owns
+# a function or its schema can replace it: that must be one who may do anything anyway.
 _INSTALLED = f"""
-SELECT pg_catalog."substring"(p.prosrc, '[0-9]+')::int
-FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-WHERE n.nspname = '{OWN_SCHEMA}' AND p.proname = 'version' AND p.pronargs = 0
+SELECT pg_catalog."substring"(v.prosrc, '[0-9]+')::int
+FROM pg_catalog.pg_proc v JOIN pg_catalog.pg_namespace n ON n.oid = v.pronamespace
+WHERE n.nspname IN ('{DDL_SCHEMA}', '{OWN_SCHEMA}') AND v.proname = 'version' AND v.pronargs = 0
   AND 3 = (SELECT pg_catalog.count(*) FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc f ON f.oid = e.evtfoid
            WHERE f.pronamespace = n.oid AND e.evtenabled = 'A'
-             AND e.evtname IN ('headrace_ddl_command_end', 'headrace_sql_drop', 'headrace_table_rewrite'))
+             AND e.evtname IN ('headrace_ddl_command_end', 'headrace_sql_drop', 'headrace_table_rewrite')
+             AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles r
+                             WHERE r.oid IN (f.proowner, n.nspowner, v.proowner) AND r.oid <> e.evtowner
+                               AND NOT r.rolsuper))
+ORDER BY 1 DESC LIMIT 1
+"""
+_FOREIGN = f"""
+SELECT o.object, r.rolname::text
+FROM (
+    SELECT pg_catalog.format('schema %%I', n.nspname) AS object, n.nspowner AS owner
+    FROM pg_catalog.pg_namespace n
+    WHERE n.nspname = '{DDL_SCHEMA}' OR n.oid IN (
+        SELECT p.pronamespace FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc p ON p.oid = e.evtfoid
+        WHERE e.evtname LIKE 'headrace\\_%%')
+    UNION ALL
+    SELECT pg_catalog.format('function %%s', p.oid::pg_catalog.regprocedure), p.proowner
+    FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+    WHERE n.nspname = '{DDL_SCHEMA}' OR p.oid IN (
+        SELECT e.evtfoid FROM pg_catalog.pg_event_trigger e WHERE e.evtname LIKE 'headrace\\_%%')
+) AS o
+JOIN pg_catalog.pg_roles r ON r.oid = o.owner
+WHERE NOT r.rolsuper AND r.rolname <> current_user AND r.oid NOT IN (
+    SELECT e.evtowner FROM pg_catalog.pg_event_trigger e WHERE e.evtname LIKE 'headrace\\_%%')
+ORDER BY 1 LIMIT 1
 """
 _WHO = """
 SELECT rolname::text, rolsuper, pg_catalog.pg_is_in_recovery() FROM pg_catalog.pg_roles WHERE rolname = current_user
@@ -64,16 +89,24 @@ class _Undone(Exception):
 
 
 def installed_version(connection: Connection) -> int | None:
-    """The version at the source; None if there is none, or a part of it is missing or switched off."""
+    """The version at the source; None if there is none, or a part of it is missing, switched off or another role's."""
     with translated_errors("cannot see whether headrace is installed at the source"):
         row = connection.execute(_INSTALLED).fetchone()
     return None if row is None else int(row[0])
 
 
+def foreign_owner(connection: Connection) -> tuple[str, str] | None:
+    """Find an object that belongs to a role who could replace what is installed: the object and the role."""
+    with translated_errors("cannot see who owns what is installed at the source"):
+        row = connection.execute(_FOREIGN, ()).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
 def install(connection: Connection) -> InstallResult:
     """Install, mend or bring up to date; what is there in this version or a later one is left alone.
 
-    In one transaction. Raises SourcePermissionDenied if the role may not, SourceInRecovery on a standby.
+    In one transaction. Raises SourcePermissionDenied if the role may not, or if what is there belongs to another role
+    that is no superuser; SourceInRecovery on a standby.
     """
     before = installed_version(connection)
     if before is not None and before >= VERSION:
@@ -132,9 +165,9 @@ def _objects(connection: Connection) -> int:
     query = f"""
         SELECT pg_catalog.count(*) FROM (
             SELECT 1 FROM pg_catalog.pg_event_trigger WHERE evtname LIKE 'headrace\\_%'
-            UNION ALL SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{OWN_SCHEMA}'
+            UNION ALL SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname IN ('{OWN_SCHEMA}', '{DDL_SCHEMA}')
             UNION ALL SELECT 1 FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-                WHERE n.nspname = '{OWN_SCHEMA}') AS found
+                WHERE n.nspname IN ('{OWN_SCHEMA}', '{DDL_SCHEMA}')) AS found
     """
     row = connection.execute(query).fetchone()
     return 0 if row is None else int(row[0])
@@ -152,7 +185,12 @@ def _explained(connection: Connection, doing: str) -> Iterator[None]:
     try:
         with translated_errors(f"cannot {doing}"):
             yield
-    except SourcePermissionDenied as error:
+    except SourceError as error:
+        if error.sqlstate == FOREIGN:
+            hint = f"look at what is in it, then DROP SCHEMA {DDL_SCHEMA} CASCADE and do this again"
+            raise SourcePermissionDenied(error.message, sqlstate=FOREIGN, detail=error.detail, hint=hint) from error
+        if not isinstance(error, SourcePermissionDenied):
+            raise
         why = "" if is_super else ", not being a superuser"
         msg = f"role {quote_identifier(role)} may not {doing}{why}"
         raise SourcePermissionDenied(msg, sqlstate=error.sqlstate, detail=error.detail, hint=_BY_HAND) from error

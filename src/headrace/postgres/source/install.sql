@@ -1,26 +1,62 @@
 -- headrace at the source: tells of DDL by logical messages, in the transaction that makes it; never a statement's text.
--- Functions and event triggers only: a table would be published FOR ALL TABLES. All of it can be run again.
--- The triggers run with the rights of who installs them, so they call only pg_catalog: the schema may be another's.
+-- No table: it would be published FOR ALL TABLES. All of it can be run again.
+-- The triggers run with the rights of who installs them. So nothing of another role is kept: whoever owns a function, or
+-- the schema that it is in, can put another one in its place.
 
 SET LOCAL client_min_messages = warning;
--- As the store does, which may live in the same schema and be made at the same time.
+SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_catalog.pg_advisory_xact_lock(@lock@);
 
+-- Before anything is changed: a command of ours must not run what another role has put here.
 DO $headrace$
+DECLARE
+    found record;
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'headrace') THEN
-        CREATE SCHEMA headrace;
+    SELECT o.object, r.rolname INTO found
+    FROM (
+        SELECT pg_catalog.format('schema %I', n.nspname) AS object, n.nspowner AS owner
+        FROM pg_catalog.pg_namespace n WHERE n.nspname = '@schema@'
+        UNION ALL
+        SELECT pg_catalog.format('function %s', p.oid::pg_catalog.regprocedure), p.proowner
+        FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = '@schema@'
+    ) AS o
+    JOIN pg_catalog.pg_roles r ON r.oid = o.owner
+    WHERE r.rolname <> current_user AND NOT r.rolsuper
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RAISE EXCEPTION '% belongs to role %, who could replace what is installed there', found.object, found.rolname
+            USING ERRCODE = '@foreign@', HINT = 'Look at what is in it, then: DROP SCHEMA @schema@ CASCADE';
     END IF;
 END
 $headrace$;
 
-CREATE OR REPLACE FUNCTION headrace.version() RETURNS pg_catalog.int4
+-- Event triggers first: commands on them fire none.
+DROP EVENT TRIGGER IF EXISTS headrace_ddl_command_end;
+DROP EVENT TRIGGER IF EXISTS headrace_sql_drop;
+DROP EVENT TRIGGER IF EXISTS headrace_table_rewrite;
+@remove_earlier@
+DROP FUNCTION IF EXISTS @schema@.ddl_command_end();
+DROP FUNCTION IF EXISTS @schema@.sql_drop();
+DROP FUNCTION IF EXISTS @schema@.table_rewrite();
+DROP FUNCTION IF EXISTS @schema@.describe(pg_catalog.oid[]);
+DROP FUNCTION IF EXISTS @schema@.version();
+
+DO $headrace$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = '@schema@') THEN
+        CREATE SCHEMA @schema@;
+    END IF;
+END
+$headrace$;
+REVOKE ALL ON SCHEMA @schema@ FROM PUBLIC;
+
+CREATE FUNCTION @schema@.version() RETURNS pg_catalog.int4
 LANGUAGE sql IMMUTABLE AS 'SELECT @version@';
 
-COMMENT ON FUNCTION headrace.version() IS 'the version of what headrace installed at this source';
+COMMENT ON FUNCTION @schema@.version() IS 'the version of what headrace installed at this source';
 
 -- For people. A value is printed as in the stream: these are the settings of every session of headrace.
-CREATE OR REPLACE FUNCTION headrace.describe(pg_catalog.oid[]) RETURNS pg_catalog.json
+CREATE FUNCTION @schema@.describe(pg_catalog.oid[]) RETURNS pg_catalog.json
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET datestyle = 'ISO'
@@ -41,9 +77,9 @@ BEGIN
 END
 $headrace$;
 
-COMMENT ON FUNCTION headrace.describe(pg_catalog.oid[]) IS 'what the catalog says about these tables';
+COMMENT ON FUNCTION @schema@.describe(pg_catalog.oid[]) IS 'what the catalog says about these tables';
 
-CREATE OR REPLACE FUNCTION headrace.ddl_command_end() RETURNS pg_catalog.event_trigger
+CREATE FUNCTION @schema@.ddl_command_end() RETURNS pg_catalog.event_trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET datestyle = 'ISO'
@@ -150,7 +186,7 @@ BEGIN
                 FROM (SELECT relation FROM below UNION SELECT relation FROM above) AS t
                 JOIN pg_class c ON c.oid = t.relation AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
                 JOIN pg_namespace n ON n.oid = c.relnamespace
-                WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'headrace')
+                WHERE n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'headrace', '@schema@')
                 ORDER BY c.oid
             );
         END IF;
@@ -202,7 +238,7 @@ END
 $headrace$;
 
 -- STABLE, so that it sees the catalog as it was before the command: what is dropped is still there.
-CREATE OR REPLACE FUNCTION headrace.sql_drop() RETURNS pg_catalog.event_trigger
+CREATE FUNCTION @schema@.sql_drop() RETURNS pg_catalog.event_trigger
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $headrace$
@@ -219,7 +255,7 @@ BEGIN
     BEGIN
         SELECT array_agg(d.objid ORDER BY d.objid) FILTER (
                    WHERE d.object_type = 'table' AND coalesce(c.relpersistence, 'p') = 'p'
-                   AND d.schema_name NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'headrace')),
+                   AND d.schema_name NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'headrace', '@schema@')),
                array_agg(coalesce(i.indrelid, f.adrelid, h.inhparent, d.objid)) FILTER (
                    WHERE i.indrelid IS NOT NULL OR f.adrelid IS NOT NULL OR h.inhparent IS NOT NULL
                    OR d.classid = 'pg_catalog.pg_class'::regclass AND d.objsubid > 0),
@@ -248,7 +284,7 @@ BEGIN
 END
 $headrace$;
 
-CREATE OR REPLACE FUNCTION headrace.table_rewrite() RETURNS pg_catalog.event_trigger
+CREATE FUNCTION @schema@.table_rewrite() RETURNS pg_catalog.event_trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $headrace$
@@ -270,15 +306,12 @@ BEGIN
 END
 $headrace$;
 
-REVOKE ALL ON FUNCTION headrace.describe(pg_catalog.oid[]), headrace.ddl_command_end(), headrace.sql_drop(),
-    headrace.table_rewrite() FROM PUBLIC;
+REVOKE ALL ON FUNCTION @schema@.describe(pg_catalog.oid[]), @schema@.ddl_command_end(), @schema@.sql_drop(),
+    @schema@.table_rewrite() FROM PUBLIC;
 
-DROP EVENT TRIGGER IF EXISTS headrace_ddl_command_end;
-DROP EVENT TRIGGER IF EXISTS headrace_sql_drop;
-DROP EVENT TRIGGER IF EXISTS headrace_table_rewrite;
-CREATE EVENT TRIGGER headrace_ddl_command_end ON ddl_command_end EXECUTE FUNCTION headrace.ddl_command_end();
-CREATE EVENT TRIGGER headrace_sql_drop ON sql_drop EXECUTE FUNCTION headrace.sql_drop();
-CREATE EVENT TRIGGER headrace_table_rewrite ON table_rewrite EXECUTE FUNCTION headrace.table_rewrite();
+CREATE EVENT TRIGGER headrace_ddl_command_end ON ddl_command_end EXECUTE FUNCTION @schema@.ddl_command_end();
+CREATE EVENT TRIGGER headrace_sql_drop ON sql_drop EXECUTE FUNCTION @schema@.sql_drop();
+CREATE EVENT TRIGGER headrace_table_rewrite ON table_rewrite EXECUTE FUNCTION @schema@.table_rewrite();
 -- Also in sessions that restore a dump with their triggers off.
 ALTER EVENT TRIGGER headrace_ddl_command_end ENABLE ALWAYS;
 ALTER EVENT TRIGGER headrace_sql_drop ENABLE ALWAYS;

@@ -1,0 +1,18 @@
+-- Up to version 3 all of it was in the schema `headrace`, which a store may have made, and may still use.
+DO $headrace$
+BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+               WHERE n.nspname = 'headrace' AND p.proname IN ('version', 'describe', 'ddl_command_end')) THEN
+        DROP FUNCTION IF EXISTS headrace.ddl_command_end();
+        DROP FUNCTION IF EXISTS headrace.sql_drop();
+        DROP FUNCTION IF EXISTS headrace.table_rewrite();
+        DROP FUNCTION IF EXISTS headrace.describe(pg_catalog.oid[]);
+        DROP FUNCTION IF EXISTS headrace.version();
+        BEGIN
+            DROP SCHEMA headrace;
+        EXCEPTION WHEN dependent_objects_still_exist THEN
+            NULL;
+        END;
+    END IF;
+END
+$headrace$;
