@@ -29,7 +29,7 @@
     |     |- SlotAlreadyExists
     |     |- SlotInUse                  (timed) another process reads it
     |     |- SlotInvalidated            WAL it needs is gone
-    |     |- SlotUndecodable            the server itself fails at a transaction, each time
+    |     |- SlotUndecodable            the server itself fails at a transaction or a row, each time
     |     |- SlotDropTimeout
     |- SpoolError
     |  |- SpoolGap                      changes are missing between the spool and the slot

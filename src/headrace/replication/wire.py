@@ -35,6 +35,18 @@ __all__ = ["Wire", "start_command"]
 READ_BYTES = 1024 * 1024
 """Bytes after which `read` returns what it has, so that replies are never late."""
 
+_DATA_EXCEPTION = "22"
+"""The class of SQLSTATEs for values that an expression or a conversion rejects."""
+_ENCODING_STATES = ("22021", "22P05")
+_UNCONVERTIBLE = (
+    "a text cannot be converted to UTF-8: the database's encoding is SQL_ASCII, or lacks a conversion",
+    "correct or remove such texts, or restore the database into one created with ENCODING 'UTF8'",
+)
+_FAILING_FILTER = (
+    "an expression fails for a row, most likely the publication's row filter",
+    "correct the row filter with ALTER PUBLICATION … SET TABLE … WHERE (…), so that no row makes it fail",
+)
+
 _KEEPALIVE = ord("k")
 _REPLY_REQUESTED = 17
 """The byte of a keepalive in which the server asks for an answer at once."""
@@ -191,8 +203,27 @@ class Wire:
     def _ended(self) -> SourceError:
         result = self._pgconn.get_result()
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-            return self._error(psycopg.errors.error_from_result(result))
+            error = psycopg.errors.error_from_result(result)
+            if (error.sqlstate or "").startswith(_DATA_EXCEPTION):
+                return self._unsendable(error)
+            return self._error(error)
         return SourceConnectionFailed("the server ended the replication stream")
+
+    def _unsendable(self, error: psycopg.Error) -> SlotUndecodable:
+        """Explain that the server fails at one row: it decodes WAL with the row filter of that time, again and again.
+
+        The server's own words may quote the row: only the name of its error and the LSN are passed on.
+        """
+        sqlstate = error.sqlstate or ""
+        place = re.search(r"[0-9A-F]+/[0-9A-F]+", error.diag.context or "")
+        cause, remedy = _UNCONVERTIBLE if sqlstate in _ENCODING_STATES else _FAILING_FILTER
+        return SlotUndecodable(
+            f"the server cannot send a row that replication slot {self._config.slot_name} delivers next",
+            sqlstate=sqlstate,
+            detail=f"SQLSTATE {sqlstate} ({type(error).__name__}){f' at {place[0]}' if place else ''}; {cause}",
+            hint=f"{remedy}; the row is in the WAL already, and the slot never passes it: then set "
+            "invalidated_slot_behavior to recreate, which makes a new slot and copies all tables again",
+        )
 
     def _error(self, error: psycopg.Error) -> SourceError:
         """What the server says of slots and publications shares SQLSTATEs with other things: there its words decide."""

@@ -159,6 +159,28 @@ def test_a_transaction_that_the_server_can_never_decode(spark: Any, tmp_path: Pa
             wait_equal(running, connection, destination, *running.states())
 
 
+def test_a_row_that_the_server_cannot_send(conninfo: str, connection: Connection, spark: Any, tmp_path: Path) -> None:
+    create_tables(connection)
+    connection.execute("ALTER PUBLICATION pub SET TABLE a WHERE (1000 / id > 0), b")
+    store, destination = MemoryStore(), DurableDestination(tmp_path / "destination.db")
+    config = pipeline_config(conninfo, tmp_path)
+    with Pipeline(config, store, destination, spark=spark) as pipeline:
+        pipeline.start()
+        while not pipeline.status.receiver.covered:
+            assert not pipeline.wait(0.05)
+        connection.execute("INSERT INTO a VALUES (0, 'zero')")
+        with pytest.raises(SlotUndecodable) as caught:
+            pipeline.wait(60)
+    assert "row filter" in str(caught.value)
+    connection.execute("ALTER PUBLICATION pub SET TABLE a, b")
+    recreate = pipeline_config(conninfo, tmp_path, invalidated_slot_behavior="recreate")
+    with piped(recreate, store, destination, spark) as running:
+        running.until(lambda: min(copies_of(store)) > 0)
+        running.until_ready()
+        insert(connection)
+        wait_equal(running, connection, destination, A, B)
+
+
 def test_a_slot_that_is_dropped_while_it_is_read(
     conninfo: str, connection: Connection, spark: Any, tmp_path: Path
 ) -> None:

@@ -503,6 +503,43 @@ def test_a_transaction_that_the_server_can_never_decode(tmp_path: Path) -> None:
         assert source.confirmed() == confirmed
 
 
+def test_a_row_filter_that_fails_for_a_row(source: Source) -> None:
+    if not ServerVersion.of(source.connection).row_filters:
+        return
+    source.connection.execute("ALTER PUBLICATION p SET TABLE t WHERE (1000 / id > 0)")
+    with source.receiving() as running:
+        end = source.insert(1, 10)
+        running.wait(lambda status: status.spooled >= end)
+        source.insert(0, 0)
+        # None of it helps: WAL is read with the filter of its time.
+        source.connection.execute("ALTER PUBLICATION p SET TABLE t")
+        error = running.ended()
+    assert isinstance(error, SlotUndecodable)
+    assert error.sqlstate == "22012"
+    assert "row filter" in str(error)
+    assert "invalidated_slot_behavior" in error.hint
+    assert source.inserted() == list(range(1, 11))
+
+
+def test_a_text_that_the_server_cannot_convert(postgres: PostgresServer, tmp_path: Path) -> None:
+    name = f"ascii_{tmp_path.parent.name.replace('-', '_')}"
+    with psycopg.connect(postgres.conninfo(), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+        try:
+            with psycopg.connect(postgres.conninfo(name), autocommit=True) as connection:
+                source = Source(postgres.conninfo(name), connection, tmp_path)
+                with source.receiving() as running:
+                    connection.execute(r"INSERT INTO t VALUES (1, E'secret \xe9')")
+                    error = running.ended()
+                connection.execute("SELECT pg_drop_replication_slot(%s)", (source.slot,))
+        finally:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    assert isinstance(error, SlotUndecodable)
+    assert error.sqlstate == "22021"
+    assert "SQL_ASCII" in str(error)
+    assert "0xe9" not in str(error)
+
+
 def test_a_server_that_crashes_and_one_that_is_restarted(tmp_path: Path) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(PostgresServer())

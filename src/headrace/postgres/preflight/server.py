@@ -78,7 +78,10 @@ def encoding(connection: psycopg.Connection[Any], _: Target) -> list[Finding]:
     """The server converts every encoding to UTF-8 but this one, which says nothing about its bytes."""
     if _setting(connection, "server_encoding") != "SQL_ASCII":
         return []
-    message = "the database has no encoding (SQL_ASCII): a text that is not UTF-8 by chance stops its table"
+    message = (
+        "the database has no encoding (SQL_ASCII): a text that is not valid UTF-8 stops the copy of its table, and, "
+        "once it is inserted or updated, the whole pipeline, because the server cannot send it"
+    )
     remedy = "dump the database and restore it into one created with ENCODING 'UTF8'"
     return [Finding("encoding", Severity.ERROR, message, remedy)]
 
