@@ -24,12 +24,15 @@ class KeyMatcher:
 
     def __init__(self, needles: pa.Table) -> None:
         self._needles = [_one_zero(column) for column in needles.columns]
+        self._nested = any(pa.types.is_nested(column.type) for column in self._needles)
         self._packing = _Packing.of(self._needles) if len(self._needles) > 1 else None
         self._packed = None if self._packing is None else pa.array(self._packing.pack(self._needles)[0])
 
     def match(self, columns: Sequence[pa.ChunkedArray]) -> tuple[_Indexes, _Indexes]:
         """The rows that match, ascending, and for each the index of its key."""
         columns = [_one_zero(column) for column in columns]
+        if self._nested:
+            return self._by_codes(columns)
         if len(columns) == 1:
             return _indexes_in(columns[0], self._needles[0].combine_chunks())
         if self._packing is not None and not any(column.null_count for column in columns):
@@ -42,10 +45,15 @@ class KeyMatcher:
     def _by_codes(self, columns: Sequence[pa.ChunkedArray]) -> tuple[_Indexes, _Indexes]:
         """Leave out rows column by column, the most telling first; compare what is left exactly."""
         rows = np.arange(len(columns[0]))
-        distinct = [-pc.count_distinct(needles).as_py() for needles in self._needles]
-        for index in np.argsort(distinct, kind="stable").tolist():
+        # Arrow has no hash tables of lists and maps: these are left to the codes.
+        plain = [index for index, needles in enumerate(self._needles) if not pa.types.is_nested(needles.type)]
+        distinct = [-pc.count_distinct(self._needles[index]).as_py() for index in plain]
+        for index in np.array(plain, dtype=np.int64)[np.argsort(distinct, kind="stable")].tolist():
             column = columns[index] if len(rows) == len(columns[0]) else columns[index].take(pa.array(rows))
             rows = rows[pc.is_in(column, self._needles[index].combine_chunks(), skip_nulls=True).to_numpy()]
+        for index, column in enumerate(columns):
+            if index not in plain and column.null_count:
+                rows = rows[column.is_valid().to_numpy()[rows]]
         if not len(rows):
             return rows, rows
         count = len(self._needles[0])

@@ -13,7 +13,7 @@ from ...config.json_as import JsonAs
 from ...errors import ConfigError, DestinationRejected
 from ...schema import ReplicatedTableSchema
 
-__all__ = ["JSON_TYPES", "iceberg_schema", "iceberg_type", "partition_spec", "sort_order"]
+__all__ = ["JSON_TYPES", "iceberg_schema", "iceberg_type", "may_identify", "partition_spec", "sort_order"]
 
 _TRANSFORM = re.compile(r"(?P<name>[a-z]+)\(\s*(?:(?P<number>\d+)\s*,\s*)?(?P<column>.+?)\s*\)")
 _PERIODS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
@@ -57,10 +57,14 @@ def iceberg_schema(
         fields.append(entry)
     for entry in fields:
         entry["type"] = "variant" if entry["name"] in variants else iceberg_type(entry["type"], ids)
-    # Iceberg has no identifiers of floating point.
-    identifiers = [entry["id"] for entry in fields if entry["required"] and entry["type"] not in ("float", "double")]
+    identifiers = [entry["id"] for entry in fields if entry["required"] and may_identify(entry["type"])]
     whole = len(identifiers) == len(required)
     return {"type": "struct", "schema-id": 0, "identifier-field-ids": identifiers if whole else [], "fields": fields}
+
+
+def may_identify(kind: str | Mapping[str, Any]) -> bool:
+    """Tell whether Iceberg takes a column of this type for an identifier: no floating point, no list, no map."""
+    return isinstance(kind, str) and kind not in ("float", "double")
 
 
 def iceberg_type(kind: pa.DataType, ids: Iterator[int]) -> str | dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....schema import Column
+from ..schema import may_identify
 from .column_record import ColumnRecord
 from .field_types import FieldType, with_ids
 
@@ -152,8 +153,8 @@ class Draft:
                 entry["required"] = True
                 self._required.append(number)
         fields = self.fields
-        # Iceberg has no identifiers of floating point, nor such as may be NULL.
-        whole = all(fields[n]["required"] and fields[n]["type"] not in ("float", "double") for n in wanted)
+        # Iceberg has no identifiers that may be NULL.
+        whole = all(fields[n]["required"] and may_identify(fields[n]["type"]) for n in wanted)
         after = wanted if whole else []
         self._schema["identifier-field-ids"] = after
         # Iceberg has their names, not their ids, while it renames: where names are swapped it takes one for the other.
