@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .adopt import adopt
 from .check import check
 from .copy import copy
 from .demo import demo
@@ -72,6 +73,7 @@ app.command()(demo)
 app.command()(status)
 app.command()(resync)
 app.command()(rollback)
+app.command()(adopt)
 app.command()(new_destination)
 app.add_typer(slot_app, name="slot")
 app.add_typer(source_app, name="source")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -73,10 +74,22 @@ class Source:
         return tables
 
     def identity(self) -> SourceIdentity:
-        """The cluster's system identifier and the database's name, for the records of destinations."""
+        """The cluster's system identifier and the database's name, for the records of destinations.
+
+        After an upgrade that the spool was adopted for, it is the identifier that the cluster had in the beginning.
+        """
         with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
             system_id, database = source_identity(connection)
+        owner = self._spool_owner()
+        if owner is not None and owner == SpoolOwner(system_id, database, self.config.slot_name):
+            system_id = owner.first_system_id
         return SourceIdentity(system_id, database)
+
+    def _spool_owner(self) -> SpoolOwner | None:
+        spool = self.config.spool_config()
+        if "://" not in spool.uri and not Path(spool.uri).exists():
+            return None  # and none is made for a look at it
+        return owner_of(Spool.open(spool).place)
 
     def install(self) -> None:
         """Put into the source what tells of DDL, as the settings say."""

@@ -6,13 +6,13 @@ import fcntl
 import json
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 
 from ..errors import ConfigError, SpoolCorrupt, SpoolInUse, SpoolIoError
 from .contract import Place
 from .place import LocalPlace
 
-__all__ = ["SpoolOwner", "claim", "lock", "owner_of"]
+__all__ = ["SpoolOwner", "adopt", "claim", "lock", "owner_of"]
 
 _NAME = "owner.json"
 
@@ -24,6 +24,13 @@ class SpoolOwner:
     system_id: str
     database: str
     slot: str
+    former_system_ids: tuple[str, ...] = field(default=(), compare=False)
+    """Those that the cluster had before it was upgraded, oldest first."""
+
+    @property
+    def first_system_id(self) -> str:
+        """The system identifier under which the spool was begun."""
+        return (*self.former_system_ids, self.system_id)[0]
 
 
 def claim(place: Place, owner: SpoolOwner) -> None:
@@ -36,7 +43,8 @@ def claim(place: Place, owner: SpoolOwner) -> None:
             f"the spool {place.location} belongs to slot {found.slot} of database {found.database} "
             f"on cluster {found.system_id}",
             detail=f"this pipeline reads slot {owner.slot} of database {owner.database} on cluster {owner.system_id}",
-            hint="give the pipeline a spool of its own, or empty this one if its source is gone",
+            hint="give the pipeline a spool of its own, or empty this one if its source is gone; after a pg_upgrade of "
+            "the source, run headrace adopt",
         )
 
 
@@ -45,18 +53,29 @@ def owner_of(place: Place) -> SpoolOwner | None:
     if all(entry.name != _NAME for entry in place.entries()):
         return None
     try:
-        return SpoolOwner(**json.loads(place.read(_NAME).to_pybytes()))
-    except (TypeError, ValueError) as error:
+        found = json.loads(place.read(_NAME).to_pybytes())
+        return SpoolOwner(**{**found, "former_system_ids": tuple(found.get("former_system_ids", ()))})
+    except (AttributeError, TypeError, ValueError) as error:
         msg = f"{place.location}/{_NAME} cannot be read"
         hint = "remove the file if the spool is this pipeline's: it is written anew; otherwise choose another spool"
         raise SpoolCorrupt(msg, hint=hint) from error
 
 
+def adopt(place: Place, system_id: str) -> None:
+    """Give an owned spool to the same database and slot of an upgraded cluster, and keep the identifiers it had."""
+    found = owner_of(place)
+    if found is not None and found.system_id != system_id:
+        former = (*found.former_system_ids, found.system_id)
+        _write(place, replace(found, system_id=system_id, former_system_ids=former))
+
+
 def _write(place: Place, owner: SpoolOwner) -> None:
+    # Versions that know nothing of upgrades can read what was never upgraded.
+    content = {name: value for name, value in asdict(owner).items() if value}
     staged = place.staging / _NAME
     try:
         with staged.open("w") as file:
-            file.write(json.dumps(asdict(owner)))
+            file.write(json.dumps(content))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
