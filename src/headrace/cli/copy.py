@@ -38,8 +38,8 @@ def copy(
     No replication slot is needed. Each table is copied as it is at one
     moment, not all at the same one. What an earlier copy left at the
     destination is replaced. Nothing is remembered: a copy that was stopped
-    starts over, and `headrace run` copies the tables anew. Of a pipeline
-    that streams already, copy a table again with `headrace resync`.
+    starts over, and `headrace run` copies the tables anew. While the
+    pipeline runs it is refused: copy a table again with `headrace resync`.
 
     For example:
 

@@ -97,6 +97,7 @@ class ApplyLoop:
             self._writers.shutdown(wait=True)
 
     def _turn(self) -> None:
+        self._engine.fence.check()
         self._requests.look()
         self._discovery.take_up(self.durable, self._reached())
         self._sync.schedule()
@@ -179,6 +180,8 @@ class ApplyLoop:
                 return False
         else:
             list(self._writers.map(self._guarded(end, segments), concerned))
+            # A fenced write fails no table, so this must not be taken for a batch that was written.
+            self._engine.fence.check()
         reach("apply.after_write")
         for table in members:
             if table.state.state in _STREAMING:
@@ -248,6 +251,8 @@ class ApplyLoop:
             return None
 
     def _failed(self, table: Table, error: Exception) -> None:
+        if self._engine.fence.is_down:
+            return
         if isinstance(error, UnrepresentableKey):
             error = self._engine.with_text_key(table, error)
         if isinstance(error, TableSchemaChanged):

@@ -33,7 +33,7 @@ from ..stores.contract import PipelineStore
 from ..stores.lane_id import lane_id
 from ..telemetry.metrics import Metrics
 from .batches import BatchReader
-from .engine import Engine
+from .engine import Engine, Fence
 from .memory import MemoryMonitor
 from .outlets import Outlet
 from .reception import Reception
@@ -173,7 +173,9 @@ def build_engine(shared: Shared, outlet: Outlet, stopping: threading.Event) -> E
     """The parts of one lane."""
     config, store, spark = shared.config, outlet.store, shared.spark
     metrics = Metrics(config.id, outlet.name, within=shared.metrics) if outlet.name else shared.metrics
-    outer = wrapped(transformed(outlet.destination, config.transforms), spark, metrics, stopping)
+    fence = Fence()
+    inner = wrapped(transformed(outlet.destination, config.transforms), spark, metrics, stopping)
+    outer = Around(inner, fence.around)
     policies = TablePolicies(config.schema_changes)
     follower = SchemaFollower(partial(_look_up, config), outer.follows, policies.of)
     delay_s, attempts = config.table_error_retry_delay_ms / 1000, config.table_error_retry_max_attempts
@@ -191,6 +193,7 @@ def build_engine(shared: Shared, outlet: Outlet, stopping: threading.Event) -> E
         lane=outlet.name,
         lanes=shared.lanes,
         run_id=shared.run_id,
+        fence=fence,
     )
 
 

@@ -19,7 +19,7 @@ import psycopg
 import structlog
 
 from ..config.pipeline import OnTableRemoved
-from ..errors import HeadraceError, SchemaChangeRefused
+from ..errors import DestinationFenced, HeadraceError, SchemaChangeRefused
 from ..lsn import Lsn
 from ..postgres.connection import connect
 from ..postgres.lag import wal_end
@@ -228,6 +228,9 @@ class Discovery:
                 self._destination.drop_table(table.target.schema)
             self._tables.remove(table)
             self._gone.put(table.id)
+        except DestinationFenced:
+            # The apply loop meets it too, and ends.
+            self._tables.release(table)
         except Exception as error:  # noqa: BLE001 - whatever it is, it comes again later, and nobody waits for it
             failure = as_table_error(error)
             delay = self._config.table_error_retry_delay_ms / 1000

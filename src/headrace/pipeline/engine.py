@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -15,9 +15,10 @@ from ..config.lane import UNNAMED
 from ..config.pipeline import PipelineConfig
 from ..destinations.batch import Changes, EventBatch, TableBatch
 from ..destinations.contract import Destination, Durability
-from ..errors import HeadraceError, SparkError, TableSchemaChanged, UnrepresentableKey
+from ..errors import DestinationFenced, HeadraceError, SparkError, TableSchemaChanged, UnrepresentableKey
 from ..lsn import INVALID_LSN, Lsn
 from ..pgtypes.registry import unrepresentable_values
+from ..schema import TableName
 from ..schema_change import ChangeKind
 from ..spark.labels import cancel, java_ended, java_is_gone, label_thread
 from ..spark.part import PartReport
@@ -36,11 +37,43 @@ from .tables import Table, Tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Engine", "Stopped", "TableRead"]
+__all__ = ["Engine", "Fence", "Stopped", "TableRead"]
+
+_Result = TypeVar("_Result")
 
 
 class Stopped(Exception):
     """Work was given up because the pipeline stops. Nothing is lost by it."""
+
+
+class Fence:
+    """Notes that another run has claimed the destination, and lets no further call reach it. For any thread."""
+
+    def __init__(self) -> None:
+        self._error: DestinationFenced | None = None
+
+    @property
+    def is_down(self) -> bool:
+        return self._error is not None
+
+    def check(self) -> None:
+        """Raise DestinationFenced if a call has met it."""
+        if self._error is not None:
+            raise DestinationFenced(self._error.message, detail=self._error.detail)
+
+    def around(self, method: str, table: TableName | None, call: Callable[[], _Result]) -> _Result:
+        """Make a call of the destination; a `Surround`."""
+        del table
+        if method not in _UNFENCED:
+            self.check()
+        try:
+            return call()
+        except DestinationFenced as error:
+            self._error = self._error or error
+            raise
+
+
+_UNFENCED = frozenset({"startup", "claim", "shutdown"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +105,8 @@ class Engine:
     """How many there are: they share the memory."""
     run_id: str = ""
     """A random word for this start of the pipeline, the same for all its lanes."""
+    fence: Fence = field(default_factory=Fence)
+    """Whether another run has claimed the destination. That is the lane's end, and says nothing about a table."""
 
     @property
     def sync_tag(self) -> str:
@@ -97,6 +132,7 @@ class Engine:
         """A lane that failed gives up what it does, and the pipeline goes on with the others."""
         if self.lane:
             self.stopping.set()
+        if self.lane or self.fence.is_down:
             with contextlib.suppress(SparkError):
                 cancel(self.spark, self.sync_tag)
 

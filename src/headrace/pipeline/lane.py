@@ -66,11 +66,21 @@ class Lane:
             run_id=engine.run_id,
         )
         engine.destination.startup(context)
-        engine.destination.claim()
+
+    def claim(self) -> None:
+        """Take the destination over from any earlier run, once the receiver holds the slot."""
+        engine = self.engine
+        if engine.config.mode is not PipelineMode.COPY_ONLY:
+            while not engine.stopping.is_set() and not engine.reception.wait(lambda s: s.holds_slot, _TURN_S):
+                pass
+        if not engine.stopping.is_set():
+            engine.destination.claim()
 
     def begin(self, published: Sequence[ReplicatedTableSchema]) -> None:
-        """Take up every table where it stands. The receiver runs, unless the pipeline only copies."""
+        """Take up every table where it stands. The destination is claimed."""
         engine, config = self.engine, self.engine.config
+        if engine.stopping.is_set():
+            return
         engine.tables.load(published, engine.destination)
         if config.mode is PipelineMode.COPY_ONLY:
             for table in engine.tables.leaving():
@@ -156,6 +166,7 @@ class Lane:
         sync = TableSync(engine, lambda: INVALID_LSN)
         try:
             while not engine.stopping.is_set():
+                engine.fence.check()
                 sync.schedule()
                 engine.stopping.wait(_COPY_TURN_S)
                 waiting = [t for t in engine.tables.all() if t.busy or t.retries.due_at is not None]

@@ -143,13 +143,13 @@ class LaneRun:
         """One try, from opening the destination to closing it; what ended it."""
         lane = self._next()
         try:
-            published = self._published()
-            lane.open(published)
+            lane.open(self._published())
             self.opened.set()
             self._source_ready.wait()
+            lane.claim()
             if not self._ending.is_set():
                 self._take_up()
-                lane.begin(published)
+                lane.begin(self._published())
                 lane.run()
         except BaseException as error:  # noqa: BLE001 - told by the status, and by the pipeline's end if it ends it
             lane.engine.abandon()

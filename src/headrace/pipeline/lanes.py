@@ -38,7 +38,7 @@ class Lanes(Protocol):
         """Open the destinations; return when there is one to read the slot for."""
 
     def begin(self, published: _Published) -> None:
-        """Take up the tables: the slot is there, and the receiver runs."""
+        """Claim the destinations and take up the tables: the receiver holds the slot, unless there is none."""
 
     def run(self) -> None:
         """Until the pipeline is told to stop, or is done, or nothing is left that could run."""
@@ -69,6 +69,7 @@ class OneLane:
         self._lane.open(published)
 
     def begin(self, published: _Published) -> None:
+        self._lane.claim()
         self._lane.begin(published)
 
     def run(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config.pipeline import PipelineConfig, PipelineMode
-from ..errors import PipelineStateError, TableNotFound
+from ..errors import ConfigError, PipelineStateError, TableNotFound
 from ..lsn import INVALID_LSN
 from ..telemetry.metrics import Metrics, MetricsServer
 from .build import build_shared
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Life"]
+
+_TURN_S = 0.2
+_PORT_PATIENCE_S = 10.0
 
 
 class Life:
@@ -55,14 +59,16 @@ class Life:
         return self._shared.reception.receiver
 
     def begin(self) -> None:
-        """Look at the source, open the destinations, take up every table where it stands, start the receiver."""
+        """Look at the source, open the destinations, take the slot, claim the destinations, take up every table.
+
+        Until the receiver holds the slot, another run of this pipeline may be at work: nothing durable is changed.
+        """
         config, shared = self._config, self._shared
         published = self._source.tables()
         self._source.install()
         # Before the slot: a port that is taken, or a destination that does not open, must not leave one behind, which
         # keeps WAL for nobody.
-        if config.metrics.enabled:
-            self._server = shared.metrics.serve(config.metrics.host, config.metrics.port)
+        self._serve_metrics()
         shared.memory.start()
         self._lanes.open(published)
         if self._stopping.is_set():
@@ -71,10 +77,38 @@ class Life:
         streams = config.mode is not PipelineMode.COPY_ONLY
         if streams:
             self.reception.start()
+            if not self._await_slot():
+                return
+            self._serve_metrics()
+            # The publication may have changed while we waited.
+            published = self._source.tables()
+        else:
+            self._source.require_idle_slot()
         self._lanes.begin(published)
         if streams:
             self._lag = LagWatch(shared, self._lanes)
             self._lag.start()
+
+    def _serve_metrics(self) -> None:
+        """Serve metrics. A port that the run before us still has is free a moment after the slot is."""
+        settings = self._config.metrics
+        deadline = time.monotonic() + _PORT_PATIENCE_S
+        while settings.enabled and self._server is None and not self._stopping.is_set():
+            try:
+                self._server = self._shared.metrics.serve(settings.host, settings.port)
+            except ConfigError:
+                if not self.reception.status.holds_slot and self._source.slot_holder() is not None:
+                    return
+                if not self.reception.status.holds_slot or time.monotonic() >= deadline:
+                    raise
+                self._stopping.wait(_TURN_S)
+
+    def _await_slot(self) -> bool:
+        """Wait until the receiver holds the slot; it tells in its log who holds it meanwhile. False: we are stopped."""
+        while not self._stopping.is_set():
+            if self.reception.wait(lambda status: status.holds_slot, _TURN_S):
+                return True
+        return False
 
     def run(self) -> None:
         """Until the pipeline is told to stop; a copy-only one until everything is copied."""

@@ -16,6 +16,7 @@ from ..destinations.contract import SourceIdentity
 from ..errors import (
     ConfigError,
     HeadraceError,
+    PipelineStateError,
     PublicationNotFound,
     SlotError,
     SlotInvalidated,
@@ -30,7 +31,15 @@ from ..lsn import Lsn
 from ..postgres.catalog import source_identity
 from ..postgres.connection import connect
 from ..postgres.publications import publication_outline, published_tables, read_publication
-from ..postgres.slots import can_have_failover_slots, create_slot, drop_slot, require_own, slot_state
+from ..postgres.slots import (
+    SlotHolder,
+    can_have_failover_slots,
+    create_slot,
+    drop_slot,
+    require_own,
+    slot_holder,
+    slot_state,
+)
 from ..postgres.source import prepare_source
 from ..postgres.translation import translated_errors
 from ..schema import ReplicatedTableSchema
@@ -155,6 +164,19 @@ class Source:
                 "emptying the spool: its slot is gone, and no table has been copied", slot=self.config.slot_name
             )
             spool.forget()
+
+    def slot_holder(self) -> SlotHolder | None:
+        """The process that reads the slot now; None: nobody does, or there is no slot."""
+        with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
+            return slot_holder(connection, self.config.slot_name)
+
+    def require_idle_slot(self) -> None:
+        """Refuse to copy over tables that a running pipeline streams to. Raises PipelineStateError."""
+        holder = self.slot_holder()
+        if holder is not None:
+            msg = f"pipeline {self.config.id} is running: its replication slot {self.config.slot_name} is being read"
+            hint = "stop it first; or have it copy its tables again while it runs, with headrace resync"
+            raise PipelineStateError(msg, detail=f"by {holder}", hint=hint)
 
     def _problem(self, stores: Sequence[PipelineStore], *, lost: bool) -> SlotError | None:
         """Why a slot cannot simply be made; None when nothing depends on the one that was."""

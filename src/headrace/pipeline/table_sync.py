@@ -136,7 +136,8 @@ class TableSync:
             if isinstance(error, TableSchemaChanged):
                 self._engine.tables.copy_again(table, error)
                 return
-        if self._engine.stopping.is_set() or error is self._engine.reception.fatal:
+        ends = self._engine.stopping.is_set() or self._engine.fence.is_down
+        if ends or error is self._engine.reception.fatal:
             # Jobs are cancelled at a stop; what they raise says nothing about the table.
             _log.info("given up for now", table=table.name, error=str(error))
             return
