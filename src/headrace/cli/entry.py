@@ -40,7 +40,9 @@ def main() -> None:
     try:
         with QuietInterrupts():
             _hide_passwords()
-            from .main import app  # noqa: PLC0415 - see above
+            from .main import build_app  # noqa: PLC0415 - see above
+
+            app = build_app(sys.argv[1] if len(sys.argv) > 1 else None)
         try:
             app()
         finally:

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .. import __version__
-from .adopt import adopt
-from .check import check
-from .copy import copy
-from .demo import demo
-from .init import init
-from .new_destination import new_destination
-from .replay import replay
-from .resync import resync
-from .rollback import rollback
-from .run import run
-from .slot import slot_app
-from .source import source_app
-from .status import status
-from .tail import tail
 
-__all__ = ["app"]
+__all__ = ["app", "build_app"]
 
 _HELP = """
 Change data capture from Postgres, decoded column-wise.
@@ -42,10 +29,48 @@ Then write the pipeline's configuration, and run it:
     headrace run pipeline.yaml
 """  # noqa: E501
 
-# Locals in a traceback would show connection parameters, the password among them.
-app = typer.Typer(
-    name="headrace", no_args_is_help=True, rich_markup_mode="rich", add_completion=False, pretty_exceptions_enable=False
+if TYPE_CHECKING:
+    app: typer.Typer
+    """The command with all its subcommands."""
+
+_COMMANDS = (
+    "init",
+    "tail",
+    "check",
+    "run",
+    "copy",
+    "replay",
+    "demo",
+    "status",
+    "resync",
+    "rollback",
+    "adopt",
+    "new_destination",
+    "slot",
+    "source",
 )
+"""The subcommands, in the order of the help; each is a module of this package."""
+
+
+def build_app(only: str | None = None) -> typer.Typer:
+    """Build the command, with all its subcommands or, if `only` names one, with that one, which loads much less."""
+    # Locals in a traceback would show connection parameters, the password among them.
+    built = typer.Typer(
+        name="headrace",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    built.callback(help=_HELP)(_headrace)
+    for name in [only.replace("-", "_")] if only in {name.replace("_", "-") for name in _COMMANDS} else _COMMANDS:
+        module = import_module(f".{name}", __package__)
+        group = getattr(module, f"{name}_app", None)
+        if group is not None:
+            built.add_typer(group, name=name)
+        else:
+            built.command()(getattr(module, name))
+    return built
 
 
 def _print_version(wanted: bool) -> None:
@@ -54,8 +79,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(help=_HELP)
-def headrace(
+def _headrace(
     _: Annotated[
         bool, typer.Option("--version", help="Show the version and leave.", callback=_print_version, is_eager=True)
     ] = False,
@@ -63,17 +87,9 @@ def headrace(
     """Hold the options that stand before a subcommand; being there, it also keeps a single subcommand a subcommand."""
 
 
-app.command()(init)
-app.command()(tail)
-app.command()(check)
-app.command()(run)
-app.command()(copy)
-app.command()(replay)
-app.command()(demo)
-app.command()(status)
-app.command()(resync)
-app.command()(rollback)
-app.command()(adopt)
-app.command()(new_destination)
-app.add_typer(slot_app, name="slot")
-app.add_typer(source_app, name="source")
+def __getattr__(name: str) -> object:
+    if name != "app":
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    globals()["app"] = built = build_app()
+    return built

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,7 +23,8 @@ from .run import ConfigPath
 
 if TYPE_CHECKING:
     from ..config.pipeline import PipelineConfig
-    from ..pipeline.observation import Observation
+    from ..pipeline.observation import Observation, SourceObserver
+    from ..stores import PipelineStore
 
 __all__ = ["status"]
 
@@ -58,9 +60,13 @@ def status(
 
         headrace status pipeline.yaml --json | jq .tables
 
-    Exit codes: 0 all is well; 1 a table is in error, the slot is lost or
-    the publication does not exist; 2 wrong usage or configuration; 3 could
-    not connect to source or store
+    A running pipeline reports to its store every five seconds. One that
+    does not any more, hangs, or has a spool that cannot be written, is an
+    error here, whatever its tables say.
+
+    Exit codes: 0 all is well; 1 a table is in error, the slot is lost, the
+    publication does not exist, or the pipeline hangs or is held up; 2 wrong
+    usage or configuration; 3 could not connect to source or store
     (what else is known is shown all the same).
     """
     with errors_shown():
@@ -77,7 +83,8 @@ def _show_once(config: PipelineConfig, as_json: bool, destination: str | None) -
     from .status_view import as_json as json_of  # noqa: PLC0415 - see run: Spark's modules take a second to import
     from .status_view import render  # noqa: PLC0415
 
-    seen, store_error = _look(config, destination)
+    with _Looks(config, destination) as looks:
+        seen, store_error = looks.look()
     if as_json:
         typer.echo(json.dumps(json_of(config, seen, store_error), indent=2))
     else:
@@ -90,17 +97,18 @@ def _keep_showing(config: PipelineConfig, as_json: bool, interval: float, destin
     from .status_view import render  # noqa: PLC0415
 
     console = _console()
-    if console.is_terminal and not as_json:
-        with Live(console=console, auto_refresh=False) as live:
-            while True:
-                live.update(Group(*render(config, *_look(config, destination))), refresh=True)
-                time.sleep(interval)
-    while True:
-        if as_json:
-            typer.echo(json.dumps(json_of(config, *_look(config, destination))))
-        else:
-            _print([*render(config, *_look(config, destination)), Text("")])
-        time.sleep(interval)
+    with _Looks(config, destination) as looks:
+        if console.is_terminal and not as_json:
+            with Live(console=console, auto_refresh=False) as live:
+                while True:
+                    live.update(Group(*render(config, *looks.look())), refresh=True)
+                    time.sleep(interval)
+        while True:
+            if as_json:
+                typer.echo(json.dumps(json_of(config, *looks.look())))
+            else:
+                _print([*render(config, *looks.look()), Text("")])
+            time.sleep(interval)
 
 
 def _print(parts: list[RenderableType]) -> None:
@@ -118,18 +126,44 @@ def _console() -> Console:
     return console
 
 
-def _look(config: PipelineConfig, destination: str | None) -> tuple[Observation, HeadraceError | None]:
-    from ..pipeline.observation import observe  # noqa: PLC0415
+class _Looks:
+    """Observe a pipeline again and again, over connections that stay open; use it in a `with` block."""
 
-    try:
-        with known_stores(config, destination) as stores:
-            return observe(config, stores), None
-    except StoreError as error:
-        return observe(config, dict.fromkeys(lane_names(config, destination))), error
+    def __init__(self, config: PipelineConfig, destination: str | None) -> None:
+        from ..pipeline.observation import SourceObserver  # noqa: PLC0415
+
+        self._config, self._destination = config, destination
+        self._source: SourceObserver = SourceObserver(config)
+        self._opened = ExitStack()
+        self._stores: dict[str, PipelineStore | None] = {}
+
+    def __enter__(self) -> _Looks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+        self._source.__exit__()
+
+    def look(self) -> tuple[Observation, HeadraceError | None]:
+        """Return what is seen now, and the error that kept the store from being read."""
+        from ..pipeline.observation import observe  # noqa: PLC0415
+
+        try:
+            # A store that was not there before the pipeline's first start may be there now.
+            if not self._stores or None in self._stores.values():
+                self._opened.close()
+                self._stores = self._opened.enter_context(known_stores(self._config, self._destination))
+            return observe(self._config, self._stores, self._source), None
+        except StoreError as error:
+            self._opened.close()
+            self._stores = {}
+            nothing = dict.fromkeys(lane_names(self._config, self._destination))
+            return observe(self._config, nothing, self._source), error
 
 
 def _code(seen: Observation, store_error: HeadraceError | None) -> ExitCode:
     if seen.source_error is not None or store_error is not None:
         return ExitCode.CANNOT_CONNECT
     publication_gone = seen.source is not None and seen.source.publication_error is not None
-    return ExitCode.NOT_WELL if seen.errored or seen.slot_lost or publication_gone else ExitCode.OK
+    held_up = bool(seen.problems) or seen.spool_error is not None
+    return ExitCode.NOT_WELL if seen.errored or seen.slot_lost or publication_gone or held_up else ExitCode.OK

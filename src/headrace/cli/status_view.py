@@ -13,6 +13,7 @@ from ..config.pipeline import PipelineConfig, StoreKind
 from ..errors import HeadraceError, RetryPolicy
 from ..pipeline.observation import Observation, TableObservation
 from ..postgres.slots import SlotState
+from ..stores.records import Heartbeat
 from ..table_state import State
 from ..telemetry.redaction import redact_text
 from .figures import counted, duration, size
@@ -153,6 +154,9 @@ def _problems(config: PipelineConfig, seen: Observation, store_error: HeadraceEr
         gone = seen.source is not None and seen.source.slot is None
         what = "does not exist any more" if gone else "is lost"
         found.append(_problem(f"replication slot {config.slot_name} {what}", _LOST))
+    if seen.spool_error is not None:
+        found.append(_problem(f"the spool cannot be read: {seen.spool_error}", seen.spool_error.hint))
+    found += [_problem(problem.message, problem.hint) for problem in seen.problems]
     for table in seen.errored:
         found.append(_failure(table))
     if not seen.tables and store_error is None and seen.source is None:
@@ -189,6 +193,8 @@ def as_json(config: PipelineConfig, seen: Observation, store_error: HeadraceErro
         ],
         "slot": _slot_json(config, seen),
         "spool": None if seen.spool is None else _spool_json(seen),
+        "heartbeats": {name: _heartbeat_json(seen, report) for name, report in seen.heartbeats.items()},
+        "problems": [{"message": redact_text(one.message), "hint": one.hint} for one in seen.problems],
         "errors": {
             place: {"message": redact_text(str(error)), "hint": error.hint}
             for place, error in (("source", seen.source_error), ("spool", seen.spool_error), ("store", store_error),
@@ -196,6 +202,19 @@ def as_json(config: PipelineConfig, seen: Observation, store_error: HeadraceErro
             if error is not None
         },
     }  # fmt: skip
+
+
+def _heartbeat_json(seen: Observation, heartbeat: Heartbeat) -> dict[str, Any]:
+    return {
+        "written_at": heartbeat.written_at.isoformat(),
+        "seconds_ago": round(seen.silent_s(heartbeat), 1),
+        "host": heartbeat.host,
+        "pid": heartbeat.pid,
+        "state": heartbeat.state,
+        "receiver": heartbeat.receiver,
+        "receiver_silent_seconds": heartbeat.receiver_silent_s,
+        "applied": str(heartbeat.applied),
+    }
 
 
 def _table_json(table: TableObservation) -> dict[str, Any]:

@@ -297,14 +297,14 @@ class ApplyLoop:
         reach("apply.after_confirm")
 
     def _store_when_idle(self) -> None:
-        """Batches that had nothing of ours were not stored; a spool that is not durable keeps their WAL on the source.
+        """Store the progress of batches that had nothing of ours, which were not stored with them.
 
-        There may be no batch for long, while the WAL of other tables piles up behind them. And where the quota is used
-        up, the receiver waits to hear of them: there is no batch before that.
+        There may be no batch for long, while the WAL of other tables piles up behind them, and the pipeline seems to
+        lag. And where the quota is used up, the receiver waits to hear of them: there is no batch before that.
         """
         overdue = time.monotonic() - self._stored_at >= _PROGRESS_INTERVAL_S
         waited_for = self._engine.reception.status.state == "paused"
-        if self._stored < self.durable and (waited_for or (overdue and not self._engine.config.spool.durable)):
+        if self._stored < self.durable and (waited_for or overdue):
             self._store_progress(self.durable)
             self._engine.announce(self._stored)
 

@@ -1,9 +1,12 @@
-"""Looks at the source, the spool and the tables now and then, for metrics and status."""
+"""Watch the source, the spool and the tables, for metrics, status, and the heartbeat that other processes read."""
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
+from datetime import datetime, timezone
 
 import structlog
 
@@ -11,20 +14,24 @@ from ..errors import HeadraceError
 from ..lsn import Lsn
 from ..postgres.connection import connect
 from ..postgres.lag import slot_lag
+from ..stores.records import Heartbeat
+from ..table_state import State
 from ..telemetry.metrics import Lag
 from .lane import Lane
 from .lanes import Lanes
 from .shared import Shared
+from .tables import Table
 
 __all__ = ["LagWatch"]
 
 _LOCAL_INTERVAL_S = 1.0
+_HEARTBEAT_INTERVAL_S = 5.0
 
 _log = structlog.get_logger("headrace.lag")
 
 
 class LagWatch:
-    """A thread from `start` to `close`. The source is asked at the configured interval, the rest every second."""
+    """Run a thread from `start` to `close`: poll the source at the configured interval, the rest every second."""
 
     def __init__(self, shared: Shared, lanes: Lanes) -> None:
         self._shared = shared
@@ -37,14 +44,19 @@ class LagWatch:
     def start(self) -> None:
         self._thread.start()
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
+        """Stop the thread, and leave a last heartbeat that says how the pipeline ended."""
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join()
+            self._send_heartbeats("failed" if failed else "stopped")
 
     def _run(self) -> None:
-        due = 0.0
+        due = heartbeat_due = 0.0
         while not self._closing.is_set():
+            if time.monotonic() >= heartbeat_due:
+                heartbeat_due = time.monotonic() + _HEARTBEAT_INTERVAL_S
+                self._send_heartbeats("running")
             try:
                 self._look_here()
                 if time.monotonic() >= due:
@@ -76,7 +88,57 @@ class LagWatch:
             return
         metrics.progress({"applied": lane.applied})
         waiting = lane.engine.batches.segments(lane.applied) if spooled > lane.applied else []
-        lane.lag_seconds = max(0.0, time.time() - waiting[0].modified) if waiting else 0.0
+        oldest = [waiting[0].modified] if waiting else []
+        oldest += [modified for table in lane.engine.tables.in_state(State.ERRORED)
+                   if (modified := self._oldest_change(lane, table)) is not None]  # fmt: skip
+        lane.lag_seconds = max(0.0, time.time() - min(oldest)) if oldest else 0.0
+
+    @staticmethod
+    def _oldest_change(lane: Lane, table: Table) -> float | None:
+        """Find when the first change was spooled that a failed table has not applied; None if it waits for none."""
+        batches = lane.engine.batches
+        for segment in batches.segments(table.position) if table.copied else ():
+            if batches.has_changes(table.id, [segment]):
+                return segment.modified
+        return None
+
+    def _send_heartbeats(self, state: str) -> None:
+        """Store what this process knows of itself, for every destination that has a store of its own."""
+        receiver = self._shared.reception.receiver
+        status, statuses = receiver.status, self._lanes.statuses()
+        for lane in self._lanes.all():
+            of_lane = statuses.get(lane.name)
+            problem, hint = self._problem()
+            if of_lane is not None and of_lane.error is not None:
+                problem, hint = of_lane.error, of_lane.hint
+            heartbeat = Heartbeat(
+                datetime.now(timezone.utc),
+                socket.gethostname(),
+                os.getpid(),
+                state if of_lane is None or state != "running" else of_lane.state.value,
+                status.state,
+                round(receiver.silent_s, 1),
+                lane.applied,
+                problem if state == "running" else None,
+                hint if state == "running" else None,
+            )
+            try:
+                lane.engine.store.store_heartbeat(heartbeat)
+            except HeadraceError as error:
+                # Whoever writes progress meets the same trouble, and reports it.
+                _log.debug("the heartbeat cannot be stored", error=str(error))
+
+    def _problem(self) -> tuple[str | None, str | None]:
+        """Name what holds up the receiver, and what to do about it."""
+        status, quota = self._shared.reception.receiver.status, self._shared.config.spool.quota_bytes
+        if status.problem is not None:
+            return str(status.problem), status.problem.hint
+        if status.state == "paused" and status.unapplied_bytes >= quota:
+            msg = (
+                f"the spool holds {status.unapplied_bytes} bytes that are not applied, and spool.quota_bytes is {quota}"
+            )
+            return msg, "look at the tables and destinations that are behind; or raise spool.quota_bytes"
+        return None, None
 
     def _look_there(self) -> None:
         config, status = self._shared.config, self._shared.reception.receiver.status

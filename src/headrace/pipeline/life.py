@@ -118,7 +118,7 @@ class Life:
         """Close everything, in the order in which it depends on each other."""
         self._lanes.close()
         if self._lag is not None:
-            self._lag.close()
+            self._lag.close(failed=after_error)
         self.reception.stop()
         self._shared.memory.close()
         if self._server is not None:

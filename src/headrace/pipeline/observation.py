@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,32 @@ from ..errors import HeadraceError, PublicationNotFound, SlotNotFound
 from ..lsn import Lsn
 from ..postgres.connection import connect
 from ..postgres.lag import slot_lag, wal_end
-from ..postgres.publications import published_tables
+from ..postgres.publications import publication_outline
 from ..postgres.slots import SlotState, slot_state
 from ..postgres.translation import translated_errors
 from ..schema import TableName
 from ..spool import Segment, Spool
 from ..stores.contract import PipelineStore
-from ..stores.records import APPLY, Worker
+from ..stores.records import APPLY, Heartbeat, Worker
 from ..stores.requests import RequestKind
 from ..table_state import State, TableState
 
-__all__ = ["Observation", "SourceObservation", "SpoolObservation", "TableObservation", "observe"]
+__all__ = [
+    "Observation",
+    "Problem",
+    "SourceObservation",
+    "SourceObserver",
+    "SpoolObservation",
+    "TableObservation",
+    "observe",
+]
+
+_SILENT_AFTER_S = 30.0
+"""A pipeline reports every five seconds. One that has not for so long hangs, or is gone."""
+_RECEIVER_SILENT_AFTER_S = 60.0
+"""A receiver reports every five seconds, unless it waits for a connection."""
+
+_ENDED = ("stopped", "failed")
 
 _ESTIMATES = """
 SELECT oid::int8, reltuples::int8 FROM pg_catalog.pg_class WHERE oid = ANY(%s::oid[]) AND reltuples >= 0
@@ -88,6 +103,14 @@ class SpoolObservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that holds up the pipeline or one of its destinations, and what to do about it."""
+
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """A pipeline at one moment."""
 
@@ -100,6 +123,48 @@ class Observation:
     spool_error: HeadraceError | None
     has_slot: bool = True
     """Whether it reads a slot at all: one that only copies does not."""
+    heartbeats: Mapping[str, Heartbeat] = field(default_factory=dict)
+    """What the running pipeline last reported, by the destination's name."""
+    observed_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+
+    def silent_s(self, heartbeat: Heartbeat) -> float:
+        """Seconds since a heartbeat was written."""
+        return (self.observed_at - heartbeat.written_at).total_seconds()
+
+    def is_alive(self, heartbeat: Heartbeat) -> bool:
+        """Whether the process that wrote the heartbeat still runs, as far as its reports show."""
+        return heartbeat.state not in _ENDED and self.silent_s(heartbeat) < _SILENT_AFTER_S
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What the heartbeats show, beside failed tables, a lost slot and what cannot be reached."""
+        found = [problem for name, heartbeat in self.heartbeats.items() for problem in self._problems(name, heartbeat)]
+        return list(dict.fromkeys(found))
+
+    def _problems(self, name: str, heartbeat: Heartbeat) -> list[Problem]:
+        who, silent = f"process {heartbeat.pid} on {heartbeat.host}", self.silent_s(heartbeat)
+        if heartbeat.state == "failed" and heartbeat.problem is None:
+            return [Problem(f"the pipeline ({who}) ended by an error", "read its log, and start it again")]
+        if heartbeat.state in _ENDED:
+            return []
+        if silent >= _SILENT_AFTER_S and self._slot_active:
+            msg = f"the pipeline ({who}) has not reported for {silent:.0f} s: it is stopped, or hangs"
+            return [Problem(msg, "look at the process; if it does not go on, end it and start it again")]
+        if silent >= _SILENT_AFTER_S:
+            msg = f"the pipeline ({who}) ended {silent:.0f} s ago without stopping in order"
+            return [Problem(msg, "start it again: it continues where the destination stands")]
+        found = []
+        if heartbeat.receiver_silent_s >= _RECEIVER_SILENT_AFTER_S:
+            msg = f"the receiver of the pipeline ({who}) has not reported for {heartbeat.receiver_silent_s:.0f} s"
+            found.append(Problem(msg, "look at its process; if it does not go on, end it: it is started again"))
+        if heartbeat.problem is not None:
+            where = f"destination {name}: " if name else ""
+            found.append(Problem(where + heartbeat.problem, heartbeat.hint or "read the pipeline's log"))
+        return found
+
+    @property
+    def _slot_active(self) -> bool:
+        return self.source is not None and self.source.slot is not None and self.source.slot.active
 
     @property
     def begun(self) -> bool:
@@ -108,10 +173,10 @@ class Observation:
 
     @property
     def running(self) -> bool | None:
-        """Whether a process reads the slot; None if the source cannot be asked, or there is no slot to tell by."""
-        if self.source is None or not self.has_slot:
-            return None
-        return self.source.slot is not None and self.source.slot.active
+        """Whether a process reports, or reads the slot; None if neither the store nor the source can tell."""
+        if any(self.is_alive(heartbeat) for heartbeat in self.heartbeats.values()):
+            return True
+        return None if self.source is None or not self.has_slot else self._slot_active
 
     @property
     def errored(self) -> list[TableObservation]:
@@ -125,26 +190,49 @@ class Observation:
         return self.begun if self.source.slot is None else self.source.slot.lost
 
 
-def observe(config: PipelineConfig, stores: Mapping[str, PipelineStore | None]) -> Observation:
+class SourceObserver:
+    """Observe the source of a pipeline, again and again over one connection; use it in a `with` block."""
+
+    def __init__(self, config: PipelineConfig) -> None:
+        self._config = config
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def __enter__(self) -> SourceObserver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def observe(self) -> tuple[SourceObservation | None, HeadraceError | None]:
+        """Return what the source shows, or the error that kept it from answering; the next call connects again."""
+        try:
+            if self._connection is None:
+                self._connection = connect(self._config.pg_connection, "status", pipeline=self._config.id)
+            return _look_at_source(self._connection, self._config), None
+        except HeadraceError as error:
+            self.__exit__()
+            return None, error
+
+
+def observe(
+    config: PipelineConfig, stores: Mapping[str, PipelineStore | None], observer: SourceObserver
+) -> Observation:
     """Look at the three places. Without a store, the publication's tables are all that is known of tables.
 
     `stores` is by the destination's name, which is empty for the only one.
     """
-    source, source_error = _source(config)
+    source, source_error = observer.observe()
     spool, spool_error = _spool(config)
     found = [
         replace(table, destination=name) for name, store in stores.items() for table in _tables(store, source, spool)
     ]
     tables = sorted(found, key=lambda table: (table.name is None, table.name, table.id))
-    return Observation(tables, source, source_error, spool, spool_error, config.mode is not PipelineMode.COPY_ONLY)
-
-
-def _source(config: PipelineConfig) -> tuple[SourceObservation | None, HeadraceError | None]:
-    try:
-        with connect(config.pg_connection, "status", pipeline=config.id) as connection:
-            return _look_at_source(connection, config), None
-    except HeadraceError as error:
-        return None, error
+    reports = {name: None if store is None else store.get_heartbeat() for name, store in stores.items()}
+    heartbeats = {name: report for name, report in reports.items() if report is not None}
+    has_slot = config.mode is not PipelineMode.COPY_ONLY
+    return Observation(tables, source, source_error, spool, spool_error, has_slot, heartbeats)
 
 
 def _look_at_source(connection: psycopg.Connection[Any], config: PipelineConfig) -> SourceObservation:
@@ -156,10 +244,10 @@ def _look_at_source(connection: psycopg.Connection[Any], config: PipelineConfig)
     except SlotNotFound:
         slot, end = None, wal_end(connection)
     try:
-        published = published_tables(connection, config.publication_name)
+        published = publication_outline(connection, config.publication_name)
     except PublicationNotFound as error:
         return SourceObservation(slot, end, unconfirmed, retained, publication_error=error)
-    names = {schema.table.id: schema.table.name for schema in published}
+    names = {table.id: table.name for table in published}
     with translated_errors("cannot read the tables' sizes"):
         estimates = dict(connection.execute(_ESTIMATES, (list(names),)).fetchall())
     return SourceObservation(slot, end, unconfirmed, retained, names, estimates)
@@ -222,7 +310,10 @@ def _position(store: PipelineStore, table_id: int, state: TableState) -> Lsn | N
         return None
     own = store.get_progress(Worker(table_id))
     if own is None and state.state is State.READY:
-        own = store.get_progress(APPLY)
+        # While nothing is written, progress is stored now and then only; the heartbeat is newer.
+        heartbeat = store.get_heartbeat()
+        applied = None if heartbeat is None else heartbeat.applied
+        own = max((lsn for lsn in (store.get_progress(APPLY), applied) if lsn is not None), default=None)
     copy = store.get_copy(table_id)
     known = [own, state.lsn, None if copy is None else copy[0].start_lsn]
     return max((lsn for lsn in known if lsn is not None), default=None)

@@ -50,6 +50,12 @@ class Reception:
         return ReceiverStatus("connecting") if process is None else process.status
 
     @property
+    def silent_s(self) -> float:
+        """Seconds since the receiver's last report; 0 where there is no receiver."""
+        process = self._process
+        return 0.0 if process is None else process.silent_s
+
+    @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 

@@ -37,6 +37,7 @@ class ReceiverProcess:
         self._sending = threading.Lock()
         self._news = threading.Condition()
         self._status = ReceiverStatus("connecting")
+        self._reported_at = time.monotonic()
         self._error: HeadraceError | None = None
         self._ended = False
         self._listener = threading.Thread(target=self._listen, name="receiver-status", daemon=True)
@@ -55,6 +56,11 @@ class ReceiverProcess:
     @property
     def status(self) -> ReceiverStatus:
         return self._status
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last report. A receiver that works reports every few seconds."""
+        return time.monotonic() - self._reported_at
 
     def apply(self, lsn: Lsn, hold: Lsn | None = None) -> None:
         """Tables have durably applied everything before `lsn`; segments from `hold` on are kept for those behind."""
@@ -120,6 +126,7 @@ class ReceiverProcess:
             except (EOFError, OSError):
                 break
             with self._news:
+                self._reported_at = time.monotonic()
                 if isinstance(report, HeadraceError):
                     self._error = report
                 else:

@@ -53,6 +53,8 @@ end its walsender either, and a checkpoint that wants to invalidate the slot the
 SLOT_CHECK_INTERVAL_S = 5.0
 TELL_INTERVAL_S = 0.05
 """Seconds between two reports to whoever watches: prompt for a person and a batch, nothing for the receiver."""
+REPEAT_INTERVAL_S = 5.0
+"""Seconds after which an unchanged status is reported again, so that a receiver that froze is noticed."""
 
 TAKEOVER_POLL_S = 1.0
 """Seconds between two tries to take a slot or spool that another process has."""
@@ -416,7 +418,7 @@ class Receiver:
             holds_slot=self._holds_slot,
         )
         now = time.monotonic()
-        if status == self._status:
+        if status == self._status and now - self._told_at < REPEAT_INTERVAL_S:
             return True
         if status.state == self._status.state and now - self._told_at < TELL_INTERVAL_S:
             return False

@@ -16,7 +16,7 @@ from ..schema import ReplicatedTableSchema
 from ..schema_policy import Target
 from ..table_state import TableState
 from .copies import CopyStore
-from .records import DestinationTableMetadata, SchemaVersion, StateEntry, Worker
+from .records import DestinationTableMetadata, Heartbeat, SchemaVersion, StateEntry, Worker
 from .requests import RequestStore
 
 __all__ = ["HISTORY_KEPT", "PipelineStore", "SchemaStore", "StateStore", "TableStateLifecycleStore"]
@@ -78,6 +78,12 @@ class StateStore(Protocol):
 
     def store_destination_metadata(self, table_id: int, metadata: DestinationTableMetadata) -> None:
         """Replace what is known of the destination's table: Applying before it is altered, Applied afterwards."""
+
+    def store_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Replace the pipeline's last report about itself."""
+
+    def get_heartbeat(self) -> Heartbeat | None:
+        """Return the pipeline's last report about itself; None if it never made one."""
 
 
 class TableStateLifecycleStore(Protocol):

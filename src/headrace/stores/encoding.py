@@ -8,6 +8,7 @@ a database might refuse in text (NUL, lone surrogates) travels as an escape.
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from ..errors import RetryPolicy, StoreCorrupt, StoreVersionError
@@ -15,17 +16,19 @@ from ..lsn import Lsn
 from ..schema import Column, PgType, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
 from ..schema_policy import Target
 from ..table_state import State, TableState
-from .records import CopyBounds
+from .records import CopyBounds, Heartbeat
 
 __all__ = [
     "FORMAT",
     "decode_bounds",
+    "decode_heartbeat",
     "decode_mask",
     "decode_ranges",
     "decode_schema",
     "decode_state",
     "decode_target",
     "encode_bounds",
+    "encode_heartbeat",
     "encode_mask",
     "encode_ranges",
     "encode_schema",
@@ -95,6 +98,36 @@ def decode_state(name: str, detail: str) -> TableState:
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise _corrupt("table state", error) from error
+
+
+def encode_heartbeat(heartbeat: Heartbeat) -> str:
+    return _text(
+        {
+            "written_at": heartbeat.written_at.isoformat(),
+            "host": heartbeat.host,
+            "pid": heartbeat.pid,
+            "state": heartbeat.state,
+            "receiver": heartbeat.receiver,
+            "receiver_silent_s": heartbeat.receiver_silent_s,
+            "applied": str(heartbeat.applied),
+            "problem": heartbeat.problem,
+            "hint": heartbeat.hint,
+        }
+    )
+
+
+def decode_heartbeat(text: str) -> Heartbeat:
+    value = _parsed(text)
+    try:
+        return Heartbeat(
+            **{
+                **value,
+                "written_at": datetime.fromisoformat(value["written_at"]),
+                "applied": Lsn.parse(value["applied"]),
+            }
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _corrupt("heartbeat", error) from error
 
 
 def encode_bounds(bounds: CopyBounds | None) -> str:

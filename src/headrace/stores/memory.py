@@ -14,7 +14,16 @@ from ..table_state import TableState
 from .contract import HISTORY_KEPT
 from .copies import require_begun
 from .moves import INIT, is_move, previous_state, require_known
-from .records import APPLY, CopyRecord, CopyStart, DestinationTableMetadata, SchemaVersion, StateEntry, Worker
+from .records import (
+    APPLY,
+    CopyRecord,
+    CopyStart,
+    DestinationTableMetadata,
+    Heartbeat,
+    SchemaVersion,
+    StateEntry,
+    Worker,
+)
 from .requests import TableRequest
 
 __all__ = ["MemoryStore"]
@@ -47,6 +56,7 @@ class MemoryStore:
         self._tables: dict[int, _Table] = {}
         self._progress: dict[Worker, Lsn] = {}
         self._requests: dict[int, TableRequest] = {}
+        self._heartbeat: Heartbeat | None = None
 
     def store_table_schema(self, schema: ReplicatedTableSchema, since: Lsn, target: Target | None = None) -> None:
         with self._lock:
@@ -164,6 +174,14 @@ class MemoryStore:
             if stands:
                 del self._requests[request.table_id]
             return stands
+
+    def store_heartbeat(self, heartbeat: Heartbeat) -> None:
+        with self._lock:
+            self._heartbeat = heartbeat
+
+    def get_heartbeat(self) -> Heartbeat | None:
+        with self._lock:
+            return self._heartbeat
 
     def prepare_for_copy(self, table_id: int) -> None:
         with self._lock:

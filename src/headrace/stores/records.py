@@ -17,6 +17,7 @@ __all__ = [
     "CopyRecord",
     "CopyStart",
     "DestinationTableMetadata",
+    "Heartbeat",
     "SchemaStatus",
     "SchemaVersion",
     "StateEntry",
@@ -97,6 +98,26 @@ class DestinationTableMetadata:
             status=SchemaStatus.APPLYING,
             previous_snapshot_lsn=self.snapshot_lsn if settled else self.previous_snapshot_lsn,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a running pipeline last reported about itself, so that other processes can tell whether it is well."""
+
+    written_at: datetime
+    """When (UTC) it was written; one that is old was left by a process that froze or was killed."""
+    host: str
+    pid: int
+    state: str
+    """`running`; `stopped` after an orderly end; for one of several destinations also its other states."""
+    receiver: str
+    """The state of the receiver, as `ReceiverStatus.state`."""
+    receiver_silent_s: float
+    """Seconds since the receiver process last reported."""
+    applied: Lsn
+    """Up to where all tables in step are durable, which progress may lag behind while nothing is written."""
+    problem: str | None = None
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

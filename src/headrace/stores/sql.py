@@ -22,6 +22,7 @@ from .records import (
     CopyRecord,
     CopyStart,
     DestinationTableMetadata,
+    Heartbeat,
     SchemaStatus,
     SchemaVersion,
     StateEntry,
@@ -69,6 +70,10 @@ _STORE_METADATA = (
     "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (pipeline_id, table_id) DO UPDATE SET "
     "destination_table_id = excluded.destination_table_id, snapshot_lsn = excluded.snapshot_lsn, "
     "mask = excluded.mask, status = excluded.status, previous_snapshot_lsn = excluded.previous_snapshot_lsn"
+)
+_STORE_HEARTBEAT = (
+    "INSERT INTO @heartbeat (pipeline_id, report) VALUES (?, ?) "
+    "ON CONFLICT (pipeline_id) DO UPDATE SET report = excluded.report"
 )
 _ASK = (
     "INSERT INTO @table_request (pipeline_id, table_id, kind) VALUES (?, ?, ?) "
@@ -247,6 +252,13 @@ class SqlStore:
             return stands
 
         return self._database.write(self._pipeline, withdraw)
+
+    def store_heartbeat(self, heartbeat: Heartbeat) -> None:
+        self._write(_STORE_HEARTBEAT, self._pipeline, encoding.encode_heartbeat(heartbeat))
+
+    def get_heartbeat(self) -> Heartbeat | None:
+        rows = self._read("SELECT CAST(report AS TEXT) FROM @heartbeat WHERE pipeline_id = ?", self._pipeline)
+        return encoding.decode_heartbeat(rows[0][0]) if rows else None
 
     def prepare_for_copy(self, table_id: int) -> None:
         self._forget(table_id, "table_schema", "progress", *_COPY)

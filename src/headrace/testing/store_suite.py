@@ -21,7 +21,7 @@ from ..lsn import Lsn
 from ..schema import Column, PgType, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask, TableName, TableSchema
 from ..schema_policy import Target
 from ..stores.contract import HISTORY_KEPT, PipelineStore
-from ..stores.records import APPLY, DestinationTableMetadata, SchemaStatus, SchemaVersion, Worker
+from ..stores.records import APPLY, DestinationTableMetadata, Heartbeat, SchemaStatus, SchemaVersion, Worker
 from ..table_state import State, TableState
 from .opened_stores import OpenedStores, OpenStore
 
@@ -280,6 +280,27 @@ class StoreSuite(OpenedStores):
         assert store.get_destination_metadata(A) == DestinationTableMetadata("t", LAST_LSN, mask)
 
     # Lifecycle
+
+    def test_the_last_heartbeat_is_kept(self, opened: OpenStore) -> None:
+        store, other = opened(1), opened(2)
+        assert store.get_heartbeat() is None
+        first = Heartbeat(datetime.now(timezone.utc), "host-1", 4711, "running", "streaming", 0.25, Lsn(0x1_0000_0010))
+        last = Heartbeat(
+            first.written_at + timedelta(seconds=5),
+            "host-1",
+            4711,
+            "stopped",
+            "paused",
+            61.5,
+            LAST_LSN,
+            "ä 'x'",
+            "do y",
+        )
+        store.store_heartbeat(first)
+        assert store.get_heartbeat() == first
+        store.store_heartbeat(last)
+        assert opened(1).get_heartbeat() == last
+        assert other.get_heartbeat() is None
 
     def test_prepare_for_copy_keeps_the_state_and_the_name(self, store: PipelineStore) -> None:
         for table_id in (A, B):

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +21,15 @@ from awaiting import until
 from commanding import invoke, write_config
 from failing import Failures
 from headrace.config.load import load_pipeline_config
+from headrace.config.receiver import StreamConfig
 from headrace.destinations import NullDestination
 from headrace.errors import DestinationRejected
+from headrace.lsn import Lsn
 from headrace.pipeline.build import build_store
+from headrace.postgres.slots import create_slot
+from headrace.replication.wire import Wire
 from headrace.stores.migrations import migrations_of
+from headrace.stores.records import Heartbeat
 from headrace.table_state import State
 from headrace.testing.faulty_destination import FaultyDestination
 from headrace.testing.postgres import PASSWORD
@@ -79,7 +89,9 @@ def test_a_pipeline_at_work_and_after_it_stopped(file: Path, connection: Connect
         assert orders["position"] is not None
         assert orders["lag_bytes"] is not None
         assert orders["lag_seconds"] is not None
-        assert found["errors"] == {}
+        assert (found["errors"], found["problems"]) == ({}, [])
+        report = found["heartbeats"][""]
+        assert (report["state"], report["receiver"], report["pid"]) == ("running", "streaming", os.getpid())
         # When a table has failed
         failures.begin("write_events", "public.orders", lambda: DestinationRejected("no such type", hint="give it one"))
         connection.execute("INSERT INTO orders (note) VALUES ('rejected')")
@@ -123,6 +135,68 @@ def test_a_missing_publication_is_told(file: Path) -> None:
     assert 'publication "nopub" does not exist' in result.stdout
     assert "CREATE PUBLICATION" in result.stdout
     assert result.exit_code == 1
+
+
+def heartbeat(seconds_ago: float = 0.0, **changed: Any) -> Heartbeat:
+    written_at = datetime.now(timezone.utc) - timedelta(seconds=seconds_ago)
+    return replace(Heartbeat(written_at, "db-1", 4711, "running", "streaming", 0.5, Lsn(0x10)), **changed)
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "changed", "code", "said"),
+    [
+        (0, {}, 0, "running"),
+        (0, {"state": "stopped"}, 0, "not running"),
+        (3600, {"state": "stopped"}, 0, "not running"),
+        (0, {"state": "failed"}, 1, "ended by an error"),
+        (3600, {}, 1, "(process 4711 on db-1) ended 36"),
+        (0, {"receiver_silent_s": 75.0}, 1, "receiver of the pipeline (process 4711 on db-1) has not reported for 75"),
+        (0, {"problem": "the spool cannot be written: No space left", "hint": "make room"}, 1, "make room"),
+    ],
+)
+def test_what_a_pipeline_reported_decides_the_exit_code(
+    file: Path, seconds_ago: int, changed: dict[str, Any], code: int, said: str
+) -> None:
+    config, report = load_pipeline_config(file), heartbeat(seconds_ago, **changed)
+    with closing(build_store(config)) as store:
+        store.store_heartbeat(report)
+    result = invoke("status", file)
+    assert (result.exit_code, said in result.stdout) == (code, True), result.stdout
+    found = parsed(invoke("status", file, "--json"))
+    assert len(found["problems"]) == code
+    assert found["running"] is (report.state == "running" and not seconds_ago)
+
+
+def test_a_process_that_holds_the_slot_and_does_not_report_hangs(file: Path, connection: Connection) -> None:
+    config = load_pipeline_config(file, {"HEADRACE__PG_CONNECTION__PASSWORD": PASSWORD})
+    with closing(build_store(config)) as store:
+        store.store_heartbeat(heartbeat(40))
+    start = create_slot(connection, config.slot_name)
+    stream = StreamConfig(
+        pg_connection=config.pg_connection, publication_name=config.publication_name, slot_name=config.slot_name
+    )
+    with Wire.connect(stream, "receiver") as wire:
+        wire.start(start)
+        active = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+        until(lambda: connection.execute(active, (config.slot_name,)).fetchone() == (True,))
+        result = invoke("status", file)
+    assert result.exit_code == 1
+    assert "(process 4711 on db-1) has not reported for 4" in result.stdout
+    assert "it is stopped, or hangs" in result.stdout
+
+
+def test_a_look_loads_neither_spark_nor_arrow(file: Path) -> None:
+    script = (
+        "import sys; from click.testing import CliRunner; from headrace.cli.main import app; import typer\n"
+        "result = CliRunner().invoke(typer.main.get_command(app), sys.argv[1:]); print(result.output)\n"
+        "print('loaded:', sorted({'pyspark', 'py4j', 'pandas', 'duckdb'} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "PGPASSWORD": PASSWORD}
+    result = subprocess.run(
+        [sys.executable, "-c", script, "status", str(file)], capture_output=True, text=True, check=True, env=environment
+    )
+    assert "pipeline 1" in result.stdout
+    assert "loaded: []" in result.stdout
 
 
 @pytest.mark.parametrize("kind", ["postgres", "memory"])
@@ -172,7 +246,7 @@ def test_a_store_of_an_older_version_is_left_as_it_is(
         # Then it says why it does not, and leaves it to the pipeline's start
         assert result.exit_code == 3
         said = result.stdout + result.stderr
-        assert "has version 1, this program's is 3" in said
+        assert "has version 1, this program's is 4" in said
         assert "run the version of headrace that wrote it" in said
         assert version() == 1
     build_store(config).close()
