@@ -21,6 +21,7 @@ from ..errors import ConfigError, HeadraceError, SparkUnavailable, StoreError
 from ..postgres.preflight import Finding, Severity
 from ..postgres.publications import published_tables
 from ..postgres.slots import require_own, slot_state
+from ..private_files import require_private
 from ..schema import ReplicatedTableSchema, TableName
 from ..spark.java import find_java
 from .known_store import known_stores
@@ -82,6 +83,20 @@ def _directories(config: PipelineConfig) -> Iterator[Finding]:
             where = "it" if above == path else above
             message = f"{setting} is {path}, and this user may not write to {where}"
             yield Finding("directories", Severity.ERROR, message, f"chown or chmod {above}, or set {setting}")
+    yield from _private(config)
+
+
+def _private(config: PipelineConfig) -> Iterator[Finding]:
+    """Look whether others can write where only the pipeline may."""
+    spool = config.spool_config().uri
+    for path in [config.directory, *([Path(spool.removeprefix("file://"))] if _is_local(spool) else [])]:
+        try:
+            if path.is_dir():
+                require_private(path)
+        except ConfigError as error:
+            yield Finding("directories", Severity.ERROR, str(error), error.hint)
+        except OSError:
+            continue  # told by the look at the directories
 
 
 def _places(config: PipelineConfig) -> dict[str, Path]:

@@ -168,7 +168,7 @@ def _replayed(
         from ..destinations.contract import DestinationContext  # noqa: PLC0415
         from ..destinations.transforms import transformed  # noqa: PLC0415
         from ..destinations.translated import Translated  # noqa: PLC0415
-        from ..pipeline.build import build_destinations, spark_config  # noqa: PLC0415
+        from ..pipeline.build import build_destinations, prepare_directory, spark_config  # noqa: PLC0415
         from ..pipeline.replaying import Replay  # noqa: PLC0415
         from ..spark.session import open_session  # noqa: PLC0415
         from ..stores import SqliteStore  # noqa: PLC0415
@@ -179,7 +179,7 @@ def _replayed(
     destination = build_destinations(settings)[name]
     # Not the pipeline's own store: what a replay writes is not what it streams.
     path = settings.directory / f"replay-{name or destination.name}.db"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    prepare_directory(settings)
     others = psutil.Process().children()
     try:
         with (

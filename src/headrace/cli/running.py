@@ -19,6 +19,7 @@ from ..config.pipeline import PipelineConfig
 from ..config.telemetry import LogConfig, LogFormat
 from ..errors import HeadraceError, SparkGone, SparkUnavailable
 from ..pipeline import Pipeline, PipelineState, PipelineStatus
+from ..pipeline.build import prepare_directory
 from ..pipeline.source import Source
 from ..postgres.connection import connect
 from ..postgres.preflight import Severity, Target, run_checks
@@ -89,7 +90,7 @@ def run_in_foreground(
         configure_logging(_log_config(config.log, live), pipeline=config.id)
         _look_at_source(config)
         # As the source is, looked at before Spark is started: copies, which need no store, write here too.
-        config.directory.mkdir(parents=True, exist_ok=True)
+        prepare_directory(config)
         stores, pipeline = build()
         for store in stores.values():
             stack.callback(_closed, store)

@@ -33,6 +33,12 @@ class SpoolSection(Section):
         description="For a URI: the local directory for what is not yet published, of this spool alone. By default a "
         "temporary one; name one on a real disk if transactions are large and the temporary directory is in memory.",
     )
+    group: str | None = Field(
+        default=None,
+        min_length=1,
+        description="For a local directory: a group, by name or number, whose members may read the spool: executors or "
+        "readers under another user. Default none: only the user that runs the pipeline may, whatever the umask.",
+    )
     durable: bool = Field(
         default=True,
         description="Whether a published segment counts as safe, so that Postgres may forget its WAL. "

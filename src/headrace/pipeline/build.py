@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,6 +27,7 @@ from ..destinations.translated import Translated
 from ..errors import ConfigError
 from ..postgres.catalog import table_schemas
 from ..postgres.connection import connect
+from ..private_files import grant, group_access, make_directory, secure_directory
 from ..schema import TableName, TableSchema
 from ..spark.labels import job
 from ..stores import MemoryStore, PostgresStore, SqliteStore
@@ -54,6 +56,7 @@ __all__ = [
     "build_shared",
     "build_store",
     "build_stores",
+    "prepare_directory",
     "spark_config",
 ]
 
@@ -69,8 +72,24 @@ def build_store(config: PipelineConfig, destination: str = UNNAMED) -> PipelineS
     if config.store.kind is StoreKind.POSTGRES:
         database = config.store_pg_connection or config.pg_connection
         return PostgresStore(lambda: connect(database, "store", pipeline=config.id), key)
-    config.store_path.parent.mkdir(parents=True, exist_ok=True)
+    prepare_directory(config)
+    make_directory(config.store_path.parent)
     return SqliteStore(config.store_path, key)
+
+
+def prepare_directory(config: PipelineConfig) -> None:
+    """Make the pipeline's part of data_dir, or tighten its mode. Raises ConfigError where others can write to it.
+
+    data_dir itself is tightened only if nothing but this user's pipelines lies in it: others may use it too. Raises
+    OSError for what the system refuses.
+    """
+    access = group_access(config.spool.group if config.spool.uri is None else None)
+    make_directory(config.directory, access)
+    secure_directory(config.directory, access, mode=access.passage_mode)
+    entries = [config.data_dir, *config.data_dir.iterdir()]
+    ours = all(entry.stat().st_uid == os.geteuid() for entry in entries)
+    if ours and all(entry.name.startswith("pipeline-") for entry in entries[1:]):
+        grant(config.data_dir, access.passage_mode, access)
 
 
 def build_stores(config: PipelineConfig) -> dict[str, PipelineStore]:

@@ -11,7 +11,7 @@ from ..config.pipeline import PipelineConfig, PipelineMode
 from ..errors import ConfigError, PipelineStateError, TableNotFound
 from ..lsn import INVALID_LSN
 from ..telemetry.metrics import Metrics, MetricsServer
-from .build import build_shared
+from .build import build_shared, prepare_directory
 from .lag_watch import LagWatch
 from .lane import Lane
 from .lanes import Lanes, OneLane, SeveralLanes
@@ -64,6 +64,7 @@ class Life:
         Until the receiver holds the slot, another run of this pipeline may be at work: nothing durable is changed.
         """
         config, shared = self._config, self._shared
+        prepare_directory(config)
         published = self._source.tables()
         self._source.install()
         # Before the slot: a port that is taken, or a destination that does not open, must not leave one behind, which

@@ -145,6 +145,7 @@ class Receiver:
         self._watch.start()
         held = None
         try:
+            self._spool.secure()
             held = self._lock_spool()
             self._stream_until_stopped()
         finally:

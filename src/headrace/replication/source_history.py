@@ -24,6 +24,7 @@ import structlog
 from ..errors import SourceInRecovery, SourceWentBack, SpoolCorrupt, SpoolIoError
 from ..lsn import INVALID_LSN, Lsn
 from ..postgres.slots import SlotState
+from ..private_files import create_file
 from ..spool.contract import Place
 
 __all__ = ["ServerPosition", "SourceHistory", "SourceRecord", "Timeline", "read_record", "write_record"]
@@ -102,6 +103,7 @@ def write_record(place: Place, record: SourceRecord) -> None:
     }
     staged = place.staging / f"{_NAME}.{secrets.token_hex(8)}"
     try:
+        create_file(staged)
         with staged.open("w") as file:
             file.write(json.dumps(content))
             file.flush()

@@ -18,6 +18,7 @@ from ..errors import SpoolIoError
 from ..pgoutput.decoder import decode
 from ..pgoutput.messages import LogicalMessage
 from ..postgres.ddl_messages import emitting_xid
+from ..private_files import create_file
 from ..spool.segment import plain_array, plain_values
 from .chunk import Kind, Piece
 
@@ -57,6 +58,7 @@ class StreamedTransaction:
         """Move what is in memory to a file. If the disk refuses, it stays in memory and no file is left."""
         path = self._new_path()
         try:
+            create_file(path)
             with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
                 for piece in self._pieces:
                     writer.write_batch(_record_batch(piece))

@@ -31,6 +31,12 @@ class Place(Protocol):
     def staging(self) -> Path:
         """A local directory for files being written; what lies there after a crash is nobody's."""
 
+    def secure(self) -> None:
+        """Let nobody but the owner write to local directories, nor read them, except for the spool's group.
+
+        Raises ConfigError where others could have written.
+        """
+
     def publish(self, staged: Path, name: str) -> None:
         """Move a staged file here under its name, at once and completely."""
 

@@ -9,6 +9,7 @@ import socket
 from dataclasses import asdict, dataclass, field, replace
 
 from ..errors import ConfigError, SpoolCorrupt, SpoolInUse, SpoolIoError
+from ..private_files import create_file
 from .contract import Place
 from .place import LocalPlace
 
@@ -74,6 +75,7 @@ def _write(place: Place, owner: SpoolOwner) -> None:
     content = {name: value for name, value in asdict(owner).items() if value}
     staged = place.staging / _NAME
     try:
+        create_file(staged)
         with staged.open("w") as file:
             file.write(json.dumps(content))
             file.flush()
@@ -96,7 +98,7 @@ def lock(place: Place, slot: str) -> int | None:
     if found is not None and found.slot != slot:
         msg = f"the spool {place.root} belongs to slot {found.slot}, not to slot {slot}"
         raise ConfigError(msg, hint="give the pipeline a spool of its own, or empty this one if its source is gone")
-    descriptor = os.open(place.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(place.root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -19,6 +19,7 @@ import fsspec
 import pyarrow as pa
 
 from ..errors import ConfigError, SpoolCorrupt, SpoolGap, SpoolIoError
+from ..private_files import Access, grant, group_access, make_directory, secure_directory, sync_directory
 from .contract import Entry, Place
 
 __all__ = ["LocalPlace", "ObjectPlace", "open_place"]
@@ -26,13 +27,16 @@ __all__ = ["LocalPlace", "ObjectPlace", "open_place"]
 _STAGING = "staging"
 
 
-def open_place(uri: str, storage_options: Mapping[str, Any] | None = None, staging: Path | None = None) -> Place:
+def open_place(
+    uri: str, storage_options: Mapping[str, Any] | None = None, staging: Path | None = None, group: str | None = None
+) -> Place:
     """A path or file:// URI gives a local directory, anything else goes through fsspec.
 
     `staging` is where a remote place's files are written before they are uploaded; by default a temporary directory.
+    Members of `group` may read a local directory.
     """
     if "://" not in uri or uri.startswith("file://"):
-        return LocalPlace(Path(uri.removeprefix("file://")))
+        return LocalPlace(Path(uri.removeprefix("file://")), group)
     return ObjectPlace(uri, storage_options or {}, staging)
 
 
@@ -62,33 +66,46 @@ def _remote_errors(what: str, where: object) -> Iterator[None]:
 class LocalPlace:
     """A directory. Publishing is a rename within the file system, so staging lies inside it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, group: str | None = None) -> None:
+        self._group = group
         self.root = root
         self.location = str(root)
         self.staging = root / _STAGING
         self._entries: dict[str, Entry] = {}
         """By name, as they were listed last: a file that was published stays as it is."""
         try:
-            self.staging.mkdir(parents=True, exist_ok=True)
+            if not root.is_dir():
+                make_directory(root, self._access)
+            if not self.staging.is_dir():
+                make_directory(self.staging)
         except OSError as error:
             remedy = "choose a directory that you may write to, on a disk with space: data_dir or spool.uri"
             detail = error.strerror or str(error)
             raise SpoolIoError(f"cannot create the spool directory {root}", detail=detail, hint=remedy) from error
 
+    @property
+    def _access(self) -> Access:
+        # Looked up when it is needed: readers on other machines may not know the group.
+        return group_access(self._group)
+
+    def secure(self) -> None:
+        with _io_errors("set the modes of", self.root):
+            secure_directory(self.root, self._access)
+            secure_directory(self.staging)
+            for entry in self.entries():
+                grant(self.root / entry.name, self._access.file_mode, self._access)
+
     def publish(self, staged: Path, name: str) -> None:
         with _io_errors("publish", self.root / name):
             try:
+                grant(staged, self._access.file_mode, self._access)
                 os.replace(staged, self.root / name)
             except FileNotFoundError as error:
                 raise SpoolGap(f"the spool directory {self.root} was emptied or removed") from error
 
     def sync(self) -> None:
         with _io_errors("sync the spool directory", self.root):
-            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_directory(self.root)
 
     def entries(self) -> list[Entry]:
         with _io_errors("list the spool directory", self.root):
@@ -138,7 +155,11 @@ class ObjectPlace:
         else:
             self.staging = staging
             with _io_errors("create the staging directory", staging):
-                staging.mkdir(parents=True, exist_ok=True)
+                make_directory(staging)
+
+    def secure(self) -> None:
+        with _io_errors("set the mode of", self.staging):
+            secure_directory(self.staging)
 
     def publish(self, staged: Path, name: str) -> None:
         with _remote_errors("upload", f"{self._root}/{name}"):

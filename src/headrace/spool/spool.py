@@ -23,6 +23,7 @@ from ..config.spool import SpoolConfig
 from ..errors import SpoolCorrupt, SpoolGap, SpoolIoError
 from ..lsn import Lsn
 from ..pgoutput.batch import MessageBatch
+from ..private_files import create_file
 from .contract import Place
 from .listing import Listing, Segment
 from .name import IdleMark, SegmentName, parse_name
@@ -55,7 +56,8 @@ class Spool:
 
     @classmethod
     def open(cls, config: SpoolConfig) -> Spool:
-        return cls(open_place(config.uri, config.storage_options, config.staging), durable=config.durable)
+        place = open_place(config.uri, config.storage_options, config.staging, config.group)
+        return cls(place, durable=config.durable)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -136,6 +138,10 @@ class Spool:
 
     # -- writing: the receiver only -----------------------------------------------------------------------------
 
+    def secure(self) -> None:
+        """Keep other users out. Raises ConfigError where they could have written."""
+        self.place.secure()
+
     def clean(self) -> None:
         """Remove what a crash left: staged files and segments of which parts are missing."""
         try:
@@ -163,6 +169,7 @@ class Spool:
     ) -> None:
         """Write a staged segment, whole and safe on disk, or not at all."""
         try:
+            create_file(path)
             write_segment(path, lsns, lengths, data, index)
             if self._durable:
                 _fsync(path)
@@ -184,7 +191,7 @@ class Spool:
         """Record that nothing lies between the last segment and a position, before that position is confirmed."""
         staged = self.stage()
         try:
-            staged.touch()
+            create_file(staged)
         except OSError as error:
             raise _write_error(staged, error) from error
         self.place.publish(staged, str(mark))

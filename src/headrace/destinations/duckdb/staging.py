@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from ...private_files import create_file
 from ..rows import Rows
 
 __all__ = ["Staged", "Staging", "pieces"]
@@ -65,6 +66,7 @@ class _Stage:
         path = Path(self.directory) / f"{uuid.uuid4().hex}.arrow"
         count = 0
         options = pa.ipc.IpcWriteOptions(compression="lz4")
+        create_file(path)
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, self.schema, options=options) as writer:
             while held:
                 count += _write(writer, held.pop(0))

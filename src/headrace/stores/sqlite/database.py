@@ -6,6 +6,7 @@ processes may use it; each waits for the other's write, up to `BUSY_SECONDS`.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import TypeVar
 
 from ...errors import RetryPolicy, StoreCorrupt, StoreError, StoreIoError
 from ...lsn import Lsn
+from ...private_files import OWNER_ONLY, create_file, grant
 from ..migrations import Migration, migrations_of, pending, require_current
 from ..sql import Execute, Row
 
@@ -40,6 +42,8 @@ class SqliteDatabase:
         self._path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        if migrate:
+            _keep_private(path)
         with self._translated():
             # Every thread may use the connection: the lock admits one at a time.
             connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -126,6 +130,18 @@ class SqliteDatabase:
         except sqlite3.DatabaseError as error:
             msg = f"the store {self._path} cannot be read"
             raise StoreCorrupt(msg, detail=str(error)) from error
+
+
+def _keep_private(path: Path) -> None:
+    """Let only the owner read and write the store. SQLite gives -wal and -shm the mode of the file itself."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        file = path.with_name(path.name + suffix)
+        # One of another user's is for SQLite to refuse, if it may not be used.
+        if file.exists() and file.stat().st_uid == os.geteuid():
+            grant(file, OWNER_ONLY.file_mode, OWNER_ONLY)
+    if not path.exists() and os.access(path.parent, os.W_OK | os.X_OK):
+        # Where it cannot be created, SQLite says why.
+        create_file(path)
 
 
 def is_made(path: Path) -> bool:
