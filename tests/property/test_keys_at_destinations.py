@@ -4,7 +4,7 @@ moved to another key and deleted. Whole tables are compared with the source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +16,8 @@ import pytest
 from psycopg import sql
 from roundtrip_cases import ARRAY_CASES, CASES, SETUP, Case
 
-from delta_tables import delta_settings, read_delta
 from duckdb_reading import DuckDBFile, duckdb_settings
-from headrace.destinations import MemoryDestination
-from headrace.destinations.delta import DeltaDestination
 from headrace.destinations.duckdb import DuckDBDestination
-from headrace.destinations.iceberg import IcebergDestination
 from headrace.errors import RetryPolicy
 from headrace.pgtypes.registry import TypeOptions, conversion_for
 from headrace.postgres.publications import published_tables
@@ -29,37 +25,14 @@ from headrace.schema import Column
 from headrace.stores import MemoryStore
 from headrace.table_state import State
 from headrace.testing.canonical import canonical_column, canonical_text
-from lakehouse import iceberg_settings, read_table
 from pipelining import Piped, piped, pipeline_config
+from sites import KINDS, Site, site
 
 Connection = psycopg.Connection[Any]
 
 QUICK = ("date", "timestamptz", "numeric(10,2)", "instant", "double precision", "date[]")
-KINDS = ("memory", "duckdb", "iceberg", "delta")
 NO_ORDER = {"json", "jsonpath", "xml", "xid", "cid"}
 """Types that Postgres has no index for."""
-
-
-@dataclass(frozen=True)
-class Site:
-    """A destination, and how its tables are read without it."""
-
-    destination: Any
-    read: Callable[[str], pa.Table]
-
-
-def site(kind: str, root: Path) -> Site:
-    if kind == "memory":
-        memory = MemoryDestination()
-        return Site(memory, lambda name: memory.rows(f"public.{name}"))
-    if kind == "duckdb":
-        path = root / "shop.duckdb"
-        return Site(DuckDBDestination(duckdb_settings(path)), lambda name: DuckDBFile(path).table(("public", name)))
-    warehouse = root / kind
-    if kind == "iceberg":
-        destination = IcebergDestination(iceberg_settings(warehouse))
-        return Site(destination, lambda name: read_table(warehouse, ("public", name)))
-    return Site(DeltaDestination(delta_settings(warehouse)), lambda name: read_delta(warehouse, "public", name))
 
 
 @pytest.fixture(params=KINDS)
@@ -267,6 +240,22 @@ def test_arrays_in_keys(conninfo: str, connection: Connection, where: Site, spar
         walk(it, tables)
         it.wait_equal("pairs", "by_index")
         assert not any(it.is_text(table, "k") for table in (*tables, "pairs", "by_index"))
+
+
+def test_signs_of_zeros_in_whole_rows(
+    conninfo: str, connection: Connection, where: Site, spark: Any, tmp_path: Path
+) -> None:
+    """0 and -0 are equal to Postgres, and yet two values."""
+    connection.execute("CREATE TABLE zeros (a float8[], b float4[], c float8)")
+    connection.execute("ALTER TABLE zeros REPLICA IDENTITY FULL")
+    connection.execute("INSERT INTO zeros VALUES ('{0}', '{0}', 0), ('{-0}', '{0}', 0), ('{0}', '{-0}', 0)")
+    connection.execute("INSERT INTO zeros VALUES ('{0}', '{0}', -0.0), ('{0,-0,NULL}', NULL, NULL), (NULL, '{NaN}', 1)")
+    with scene(conninfo, connection, where, spark, tmp_path) as it:
+        it.wait_equal("zeros")
+        connection.execute("DELETE FROM zeros WHERE a::text = '{-0}'")
+        connection.execute("UPDATE zeros SET c = 5 WHERE b::text = '{-0}'")
+        connection.execute("UPDATE zeros SET a = '{-0,0,NULL}' WHERE a::text = '{0,-0,NULL}'")
+        it.wait_equal("zeros")
 
 
 @pytest.mark.long

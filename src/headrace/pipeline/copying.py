@@ -198,6 +198,10 @@ class TableCopy:
     def _plan(self, table: Table, held: ExportedSnapshot) -> CopyPlan:
         engine = self._engine
         schema = self._schema(table, held)
+        if not schema.columns:
+            msg = f"nothing of table {table.name} is published: it has no columns that are sent"
+            hint = "add a column to the table, and it is copied by itself; or take it out of the publication"
+            raise SourceConflict(msg, hint=hint)
         table.become(schema)
         options = self._options
         whole = table.whole_only or engine.tables.was_copied(table)

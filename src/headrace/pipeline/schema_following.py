@@ -128,6 +128,7 @@ class SchemaFollower:
         if policies.refused(kinds):
             msg = f"the rows of table {relation.new.table.name} changed: the policy refuses {policies.refused(kinds)}"
             raise SchemaChangeRefused(msg)
+        _require_columns(target)
         allowed = bool(kinds) and all(policies.of(kind) is SchemaPolicy.EVOLVE for kind in kinds)
         copies = policies.mirrors or allowed
         if not copies:
@@ -146,6 +147,13 @@ class SchemaFollower:
             raise SchemaChangeRefused(f"{msg}, and a copy of it would lose the columns that the destination has kept")
         error = ColumnListChanged if change.shown or change.hidden else TableSchemaChanged
         raise error(msg, detail=problem or "the destination cannot alter its table so")
+
+
+def _require_columns(target: Target) -> None:
+    """Raise TableSchemaChanged for a table without columns: destinations could not keep how many rows it has."""
+    if not target.schema.columns:
+        msg = f"table {target.schema.table.name} has no columns any more"
+        raise TableSchemaChanged(msg, detail="it is copied again once it has one")
 
 
 def _named_as_known(relation: m.Relation, schema: ReplicatedTableSchema, now: TableSchema | None) -> m.Relation:
