@@ -210,7 +210,10 @@ def _equal(one: str, other: str, kind: str) -> str:
 
 def _telling(value: str, kind: str) -> Sequence[str]:
     """What tells values of a type apart."""
-    return (value, f"signbit({value})") if kind in ("FLOAT", "DOUBLE") else (value,)
+    if kind in ("FLOAT", "DOUBLE"):
+        return (value, f"signbit({value})")
+    # The text shows the signs of all zeros of a list.
+    return (value, f"CAST({value} AS VARCHAR)") if kind in ("FLOAT[]", "DOUBLE[]") else (value,)
 
 
 def _flat(folded: pa.RecordBatchReader) -> pa.RecordBatchReader:
