@@ -2,52 +2,59 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.schema import TableName
+from headrace.destinations.transforms import TransformTable
 
-__all__ = ["counted", "keyless", "people", "same", "shown"]
-
-
-def people(df: DataFrame, table: TableName) -> DataFrame:
-    """Columns computed in place, added, renamed, dropped and moved; one by a function in Python."""
-
-    # Without hints, by which Spark would look for a function of whole columns.
-    @sf.udf("string")
-    def initial(name):  # type: ignore[no-untyped-def]
-        return None if not name else name[0] + "."
-
-    return df.select(
-        sf.col("id").alias("person"),
-        sf.lower("email").alias("email"),
-        initial("name").alias("initial"),
-        "age",
-        sf.concat_ws(" of ", "name", "region").alias("known_as"),
-        (sf.col("salary") * 12).cast("decimal(12,2)").alias("yearly"),
-        sf.year("born").alias("year"),
-        sf.array("age", "age").alias("ages"),
-        sf.length("bio").alias("bio_length"),
-        "bio",
-        "born",
-        "seen",
-        sf.lit(str(table)).alias("origin"),
-    )
+__all__ = ["failing", "keyless", "people", "same", "shown"]
 
 
-def shown(df: DataFrame, _: TableName) -> DataFrame:
+def people(batch: pa.RecordBatch, table: TransformTable) -> pa.RecordBatch:
+    """Columns computed in place, added, renamed, dropped and moved; the biography may not have been sent."""
+    arrays = {
+        "person": batch["id"],
+        "email": pc.utf8_lower(batch["email"]),
+        "initial": pc.binary_join_element_wise(pc.utf8_slice_codeunits(batch["name"], 0, 1), ".", ""),
+        "age": batch["age"],
+        "known_as": pc.binary_join_element_wise(batch["name"], batch["region"], " of ", null_handling="skip"),
+        "yearly": pc.multiply(batch["salary"], pa.scalar(12, pa.int32())).cast(pa.decimal128(12, 2)),
+        "year": pc.year(batch["born"]).cast(pa.int32()),
+        "ages": pa.FixedSizeListArray.from_arrays(pc.take(batch["age"], _twice(len(batch))), 2).cast(
+            pa.list_(pa.int32())
+        ),
+        "born": batch["born"],
+        "seen": batch["seen"],
+        "origin": pa.repeat(str(table), len(batch)),
+    }
+    if "bio" in batch.schema.names:
+        arrays |= {"bio_length": pc.utf8_length(batch["bio"]), "bio": batch["bio"]}
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def _twice(count: int) -> pa.Int64Array:
+    return pc.divide(pa.array(range(2 * count), pa.int64()), 2)
+
+
+def shown(batch: pa.RecordBatch, table: TransformTable) -> pa.RecordBatch:
     """It has what a destination may have, and no more."""
-    assert {"phone", "hint"}.isdisjoint(df.columns), df.columns
-    return df.withColumn("known_by", sf.concat_ws(" ", "email", "note"))
+    assert {"phone", "hint"}.isdisjoint({*batch.schema.names, *table.columns}), table.columns
+    known = pc.binary_join_element_wise(batch["email"], batch["note"], " ", null_handling="skip")
+    return batch.append_column("known_by", known)
 
 
-def keyless(df: DataFrame, _: TableName) -> DataFrame:
-    return df.withColumn("word", sf.upper("word")).withColumn("twice", sf.col("n") * 2)
+def keyless(batch: pa.RecordBatch, _: TransformTable) -> pa.RecordBatch:
+    upper = batch.set_column(0, "word", pc.utf8_upper(batch["word"]))
+    return upper.append_column("twice", pc.multiply(batch["n"], pa.scalar(2, batch["n"].type)))
 
 
-def same(df: DataFrame, _: TableName) -> DataFrame:
-    return df
+def same(batch: pa.RecordBatch, _: TransformTable) -> pa.RecordBatch:
+    return batch
 
 
-def counted(df: DataFrame, _: TableName) -> DataFrame:
-    return df.groupBy("id").count()
+def failing(batch: pa.RecordBatch, _: TransformTable) -> pa.RecordBatch:
+    """Fails for rows that it does not expect, with their values in the message."""
+    for number, word in zip(batch["n"].to_pylist(), batch["word"].to_pylist(), strict=True):
+        if number is not None and number > 100:
+            raise ValueError(f"no such word: {word}")
+    return batch.append_column("length", pc.utf8_length(batch["word"]))

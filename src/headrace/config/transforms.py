@@ -99,7 +99,7 @@ class TableTransformsConfig(Section):
     transform: Annotated[str | None, _REFERENCE] = Field(
         default=None,
         description="A Python function that changes columns, row by row, as `module:function`. It is called with a "
-        "Spark DataFrame of what the other settings leave, and the table's name, and returns the DataFrame to write. "
+        "pyarrow.RecordBatch of what the other settings leave, and the table, and returns the RecordBatch to write. "
         "Default none.",
     )
 

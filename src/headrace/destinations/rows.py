@@ -10,7 +10,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["REJECTED_FIELDS", "BatchFunction", "FrameFunction", "RejectedFunction", "Rows"]
+__all__ = ["REJECTED_FIELDS", "BatchFunction", "RejectedFunction", "Rows"]
 
 _Result = TypeVar("_Result")
 
@@ -20,9 +20,6 @@ BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 RejectedFunction = Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]
 """From values set aside (`REJECTED_FIELDS`), and the rows they stood in as these were read, to the values that stay
 aside; pickled."""
-
-FrameFunction = Callable[["DataFrame | Any"], "DataFrame | Any"]
-"""From a DataFrame to what takes its place, row by row; called in the driver."""
 
 REJECTED_FIELDS = pa.schema(
     [
@@ -62,9 +59,6 @@ class Rows(Protocol):
         """Each batch passed through a function where it is read, which gives one of `schema`; `rejected` is
         applied to the values set aside.
         """
-
-    def through(self, function: FrameFunction, schema: pa.Schema, rejected: RejectedFunction) -> Rows:
-        """All rows passed through Spark: a DataFrame of them in, one of `schema` out; `rejected` as with `mapped`."""
 
     def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Rows:
         """All rows, passed through a function in one place: a table of this schema in, one of `schema` out, as one

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark import TaskContext, cloudpickle
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -24,7 +24,7 @@ from .failures import TaskFailure, as_headrace_error
 from .labels import cancel, job
 from .reports import TaskReports
 
-__all__ = ["TaskReports", "cancel", "job", "run_tasks", "spark_schema", "task_dataframe", "write_partitions"]
+__all__ = ["TaskReports", "cancel", "job", "run_tasks", "spark_schema", "task_dataframe"]
 
 _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
@@ -33,8 +33,6 @@ _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 # A task that is run again at once meets the same: whoever holds the lock waits for this very copy, perhaps.
 _NOT_AT_ONCE = (SourceLockTimeout, KeyRangesOvertaken)
-
-_RESULT = pa.schema([pa.field("index", pa.int64(), nullable=False), pa.field("result", pa.binary(), nullable=False)])
 
 
 def run_tasks(
@@ -66,30 +64,6 @@ def run_tasks(
     with job(spark, description, pool=pool):
         results = spark.sparkContext.range(0, len(works), 1, len(works)).mapPartitions(task).collect()
     return [_succeeded(result) for result in results]
-
-
-def write_partitions(
-    frame: DataFrame, write: Callable[[Iterator[pa.RecordBatch]], _Result], *, description: str
-) -> list[_Result]:
-    """Call `write` with the batches of each partition, on the executors; as `run_tasks` otherwise."""
-
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        assert context is not None, "only a task calls this"
-        result = _outcome(write, iter(batches), description)
-        yield pa.record_batch([[context.partitionId()], [cloudpickle.dumps(result)]], schema=_RESULT)
-
-    with job(frame.sparkSession, description):
-        results = _collected(frame, task)
-    return [results[index] for index in sorted(results)]
-
-
-def _collected(
-    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-) -> dict[int, Any]:
-    """The results by their index. Raises what a task returned as its failure."""
-    rows = frame.mapInArrow(task, from_arrow_schema(_RESULT)).collect()
-    return {row["index"]: _succeeded(row["result"]) for row in rows}
 
 
 def _succeeded(outcome: bytes) -> Any:

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ..destinations.rows import REJECTED_FIELDS, BatchFunction, FrameFunction, RejectedFunction
-from .frame_rows import FrameRows
+from ..destinations.rows import REJECTED_FIELDS, BatchFunction, RejectedFunction
 from .jobs import TaskReports, run_tasks, spark_schema, task_dataframe
 from .part import PartReport, Read, Reader
 
@@ -101,7 +100,7 @@ class TaskRows:
         self._spark = spark
         self._works = tuple(works)
         self._task = _Task(reader, schema)
-        self.description = description
+        self._description = description
         # What each reading came to, of these rows and of those made from them: all read the same parts.
         self._readings: list[TaskReports | _Known] = []
 
@@ -112,11 +111,11 @@ class TaskRows:
     def dataframe(self) -> DataFrame:
         read = partial(_read_work, self._task, self._reporting())
         works = list(enumerate(self._works))
-        return task_dataframe(self._spark, works, read, self.arrow_schema, description=self.description)
+        return task_dataframe(self._spark, works, read, self.arrow_schema, description=self._description)
 
     def in_tasks(self, write: Callable[[Iterator[pa.RecordBatch]], _Result]) -> list[_Result]:
         function = partial(_write_work, self._task, write, self._reporting())
-        return run_tasks(self._spark, list(enumerate(self._works)), function, description=self.description)
+        return run_tasks(self._spark, list(enumerate(self._works)), function, description=self._description)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         reports: dict[int, PartReport] = {}
@@ -130,26 +129,14 @@ class TaskRows:
         rejected_mapped = (*self._task.rejected_mapped, rejected)
         return self._variant(replace(self._task, mapped=mapped, rejected_mapped=rejected_mapped), self._works)
 
-    def through(self, function: FrameFunction, schema: pa.Schema, rejected: RejectedFunction) -> FrameRows:
-        return FrameRows(self, function, schema, rejected)
-
     def together(self, function: Function, schema: pa.Schema) -> TaskRows:
         task = replace(self._task, together=(*self._task.together, (function, schema)))
         return self._variant(task, self._in_one())
 
-    def in_one(self) -> TaskRows:
-        """The same rows, read by one task."""
-        return self._variant(self._task, self._in_one())
-
-    def one_by_one(self) -> Iterator[TaskRows]:
-        """The rows of each task by themselves, in order."""
-        return (self._variant(self._task, [work]) for work in self._works)
-
-    def rejected(self, *then: RejectedFunction) -> TaskRows | None:
-        """`then`: what is done to them after all else."""
+    def rejected(self) -> TaskRows | None:
         if self.reports() and not self.report().rejected:
             return None
-        mapped = (*self._task.rejected_mapped, *then)
+        mapped = self._task.rejected_mapped
         task = _Task(self._task.reader, REJECTED_FIELDS, rejected_mapped=mapped, rejected=True)
         return self._variant(task, self._works)
 
@@ -178,7 +165,7 @@ class TaskRows:
         return reports
 
     def _variant(self, task: _Task, works: Sequence[_Work]) -> TaskRows:
-        rows = TaskRows(self._spark, works, task.reader, task.schema, self.description)
+        rows = TaskRows(self._spark, works, task.reader, task.schema, self._description)
         rows._task, rows._readings = task, self._readings
         return rows
 
@@ -210,9 +197,6 @@ class LocalRows:
 
     def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: RejectedFunction) -> LocalRows:
         return self._made(_mapped(self.table, function, schema), rejected)
-
-    def through(self, function: FrameFunction, schema: pa.Schema, rejected: RejectedFunction) -> LocalRows:
-        return self._made(function(self.dataframe()).toArrow().cast(schema), rejected)
 
     def together(self, function: Function, schema: pa.Schema) -> LocalRows:
         return replace(self, table=function(self.table).cast(schema))

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, Union
 import pyarrow as pa
 
 from ..destinations.batch import Changes, EventBatch, Step, TableBatch
-from ..destinations.rows import REJECTED_FIELDS, BatchFunction, FrameFunction, RejectedFunction, Rows
+from ..destinations.rows import REJECTED_FIELDS, BatchFunction, RejectedFunction, Rows
 from ..errors import SparkUnavailable
 from ..events import (
     UNCHANGED,
@@ -107,9 +107,6 @@ class LocalRows:
 
     def mapped(self, function: BatchFunction, schema: pa.Schema, rejected: RejectedFunction) -> Rows:
         return self._made(_mapped(self.table, function, schema), rejected)
-
-    def through(self, function: FrameFunction, schema: pa.Schema, rejected: RejectedFunction) -> Rows:
-        return self._made(function(self.dataframe()).toArrow().cast(schema), rejected)
 
     def together(self, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> Rows:
         result = function(self.table)

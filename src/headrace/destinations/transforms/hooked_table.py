@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
 
-from ...errors import ConfigError
+from ...errors import ConfigError, DestinationRejected
 from ...pgtypes.registry import builtin_type, conversion_for
 from ...schema import Column, PgType, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask
-from ..unchanged import NOT_THERE
-from .spark_plan import Origin
 
-__all__ = ["OWN_PREFIX", "HookedTable", "hooked_table"]
+__all__ = ["OWN_PREFIX", "HookedTable", "Origin", "hooked_table"]
 
 OWN_PREFIX = "_headrace"
 """How names begin that are ours."""
@@ -27,14 +24,26 @@ _ATTNUMS = 1 << 30
 
 _OIDS = {
     pa.bool_(): 16, pa.int8(): 21, pa.int16(): 21, pa.int32(): 23, pa.int64(): 20, pa.float32(): 700,
-    pa.float64(): 701, pa.string(): 25, pa.binary(): 17, pa.date32(): 1082, pa.timestamp("us"): 1114,
-    pa.timestamp("us", "UTC"): 1184,
+    pa.float64(): 701, pa.string(): 25, pa.large_string(): 25, pa.string_view(): 25, pa.binary(): 17,
+    pa.large_binary(): 17, pa.date32(): 1082, pa.timestamp("us"): 1114, pa.timestamp("us", "UTC"): 1184,
 }  # fmt: skip
 _ARRAY_OIDS = {
     16: 1000, 21: 1005, 23: 1007, 20: 1016, 700: 1021, 701: 1022, 25: 1009, 17: 1001, 1082: 1182, 1114: 1115,
     1184: 1185, 1700: 1231,
 }  # fmt: skip
 _NUMERIC = 1700
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """From what a column is made."""
+
+    same_as: str | None
+    """The given column whose values it has, under whatever name."""
+    reads: frozenset[str]
+    """The given columns that its values were seen to depend on."""
+    may_read: frozenset[str]
+    """These, and others that cannot be ruled out."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,10 @@ class HookedTable:
     source: ReplicatedTableSchema
     target: ReplicatedTableSchema
     origins: tuple[Origin, ...]
+    made: pa.Schema
+    """What the function returns, before its types become the target's."""
+    indispensable: frozenset[str]
+    """Columns without which the function fails."""
 
     @cached_property
     def fields(self) -> pa.Schema:
@@ -58,15 +71,33 @@ class HookedTable:
         return self.source.table.replica_identity is ReplicaIdentity.FULL
 
     @cached_property
-    def sources(self) -> tuple[int, ...]:
-        """For each column the source's one that it is made of, and of no other: unchanged with it."""
-        places = {column.name: i for i, column in enumerate(self.source.columns)}
-        return tuple(places[next(iter(o.reads))] if len(o.reads) == 1 else NOT_THERE for o in self.origins)
+    def key(self) -> tuple[str, ...]:
+        """The source's columns by which rows are told apart, and which must stay as they are."""
+        columns = self.source.table.key if self.whole_old_rows else (*self.source.identity, *self.source.table.key)
+        replicated = {column.name for column in self.source.columns}
+        return tuple(dict.fromkeys(column.name for column in columns if column.name in replicated))
 
-    @cached_property
-    def mixed(self) -> frozenset[str]:
-        """The source's columns that are not made into others by themselves: each must be known."""
-        return frozenset[str]().union(*(origin.reads for origin in self.origins if len(origin.reads) > 1))
+    def staying(self, unsent: frozenset[str]) -> tuple[int, ...]:
+        """Positions of the columns that stay as they are at the destination when an update did not send these.
+
+        Raises DestinationRejected for a column that may be made of one of these and of others: it cannot be computed.
+        """
+        found = []
+        for i, origin in enumerate(self.origins):
+            if origin.reads and origin.reads <= unsent:
+                found.append(i)
+            elif origin.may_read & unsent:
+                raise self._undecided(i, unsent)
+        return tuple(found)
+
+    def _undecided(self, position: int, unsent: frozenset[str]) -> DestinationRejected:
+        name, missing = self.source.table.name, ", ".join(sorted(self.origins[position].may_read & unsent))
+        return DestinationRejected(
+            f"the transform of table {name} cannot compute column {self.target.columns[position].name}: "
+            f"an update did not send the TOASTed value of {missing}",
+            hint=f"ALTER TABLE {name.quoted} REPLICA IDENTITY FULL, and resync it; or let the function do without "
+            f"{missing} in a batch, and leave out only what is made of it",
+        )
 
     @cached_property
     def kept(self) -> Mapping[str, str]:
@@ -80,43 +111,43 @@ class HookedTable:
         types = {c.name: (c.attnum, conversion_for(c.type, c.typmod).arrow_type) for c in self.source.columns}
         pairs = zip(self.target.columns, self.origins, strict=True)
         return {
-            c.attnum: (c.type.oid, c.typmod, frozenset(types[name] for name in o.reads))
+            c.attnum: (c.type.oid, c.typmod, frozenset(types[name] for name in o.may_read))
             for c, o in pairs
             if o.same_as is None
         }
 
 
-def hooked_table(schema: ReplicatedTableSchema, fields: Sequence[pa.Field], origins: tuple[Origin, ...]) -> HookedTable:
+def hooked_table(
+    schema: ReplicatedTableSchema, made: pa.Schema, origins: tuple[Origin, ...], indispensable: frozenset[str]
+) -> HookedTable:
     """For a function whose result has these columns. Raises ConfigError for what no destination could make of it."""
-    name = schema.table.name
-    twice = [column for column, count in Counter(field.name for field in fields).items() if count > 1]
+    name, fields = schema.table.name, list(made)
     ours = [field.name for field in fields if field.name.startswith(OWN_PREFIX)]
-    if twice or ours or not fields:
-        msg = f"the transform of table {name} gives " + (
-            f"two columns the name {twice[0]}" if twice else f"a column the name {ours[0]}" if ours else "no columns"
-        )
-        raise ConfigError(msg, hint=f"give each column a name of its own that does not begin with {OWN_PREFIX}")
+    if ours or not fields:
+        msg = f"the transform of table {name} gives " + (f"a column the name {ours[0]}" if ours else "no columns")
+        raise ConfigError(msg, hint=f"give each column a name that does not begin with {OWN_PREFIX}")
     columns = _columns(schema, fields, origins)
     identity = schema.table.identity_attnums
     if schema.table.replica_identity is ReplicaIdentity.FULL:
         # Of what identifies a row, however it is called now; not of columns that nothing fills any more.
         told = {column.name for column in schema.identity}
         pairs = zip(columns, origins, strict=True)
-        identity = tuple(sorted(column.attnum for column, origin in pairs if origin.reads <= told))
+        identity = tuple(sorted(column.attnum for column, origin in pairs if origin.may_read <= told))
     table = replace(schema.table, columns=columns, identity_attnums=identity)
     target = replace(schema, table=table, mask=ReplicationMask.everything(table))
-    found = HookedTable(schema, target, origins)
+    found = HookedTable(schema, target, origins, made, indispensable)
     _require_key(found)
     return found
 
 
 def _require_key(table: HookedTable) -> None:
     schema = table.source
-    key = schema.table.key if table.whole_old_rows else (*schema.identity, *schema.table.key)
-    gone = [column.name for column in key if column.name not in table.kept]
+    gone = [name for name in table.key if name not in table.kept]
     if gone:
         msg = f"the transform of table {schema.table.name} changes or drops {gone[0]}, which is part of its key"
-        raise ConfigError(msg, hint="keep the key's columns as they are (they may be renamed); `mask` can hash them")
+        raise ConfigError(
+            msg, hint="return the columns of the key as they are (they may be renamed); `mask` can hash them"
+        )
 
 
 def _columns(
@@ -151,5 +182,5 @@ def _type(schema: ReplicatedTableSchema, field: pa.Field) -> tuple[PgType, int]:
     found = None if oid is None else builtin_type(oid)
     if found is None:
         msg = f"the transform of table {schema.table.name} gives column {field.name} the type {field.type}"
-        raise ConfigError(msg, hint="cast it: to_json makes a text of structs and maps; arrays may be of one dimension")
+        raise ConfigError(msg, hint="cast it to a type that Postgres has; make JSON texts of structs and maps")
     return found, typmod

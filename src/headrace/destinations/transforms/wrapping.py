@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...config.transforms import TransformsConfig
 from ..contract import Destination
+from .by_hook import HookTransforms
 from .by_settings import SettingsTransforms
 from .destination import Transformed
 
@@ -15,8 +16,5 @@ def transformed(destination: Destination, config: TransformsConfig) -> Destinati
     if not config.tables:
         return destination
     if any(table.transform is not None for table in config.tables.values()):
-        # Needs pyspark, which `headrace tail` does without.
-        from .by_hook import HookTransforms  # noqa: PLC0415
-
         destination = Transformed(destination, HookTransforms(config))
     return Transformed(destination, SettingsTransforms(config))
