@@ -27,6 +27,7 @@ from ..destinations.translated import Translated
 from ..errors import ConfigError
 from ..postgres.catalog import table_schemas
 from ..postgres.connection import connect
+from ..postgres.source import MessageKey, MessageVerifier, read_message_key
 from ..private_files import grant, group_access, make_directory, secure_directory
 from ..schema import TableName, TableSchema
 from ..spark.labels import job
@@ -196,7 +197,8 @@ def build_engine(shared: Shared, outlet: Outlet, stopping: threading.Event) -> E
     inner = wrapped(transformed(outlet.destination, config.transforms), spark, metrics, stopping)
     outer = Around(inner, fence.around)
     policies = TablePolicies(config.schema_changes)
-    follower = SchemaFollower(partial(_look_up, config), outer.follows, policies.of)
+    verifier = MessageVerifier(partial(_read_key, config))
+    follower = SchemaFollower(partial(_look_up, config), outer.follows, policies.of, verifier=verifier)
     delay_s, attempts = config.table_error_retry_delay_ms / 1000, config.table_error_retry_max_attempts
     return Engine(
         config=config,
@@ -220,6 +222,11 @@ def _look_up(config: PipelineConfig, table_id: int) -> TableSchema | None:
     """What the catalog says of a table now."""
     with connect(config.pg_connection, "schema", pipeline=config.id) as connection:
         return table_schemas(connection, [table_id]).get(table_id)
+
+
+def _read_key(config: PipelineConfig) -> MessageKey | None:
+    with connect(config.pg_connection, "schema", pipeline=config.id) as connection:
+        return read_message_key(connection)
 
 
 def wrapped(

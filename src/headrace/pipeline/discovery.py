@@ -27,7 +27,7 @@ from ..postgres.locks import written_tables
 from ..postgres.preflight.contract import Severity
 from ..postgres.preflight.tables import identity_finding
 from ..postgres.publications import PublishedTable, publication_outline, published_tables, read_publication
-from ..postgres.source import installed_version
+from ..postgres.source import read_message_key
 from ..schema import ReplicaIdentity, ReplicatedTableSchema
 from ..schema_change import ChangeKind, schema_change
 from ..schema_policy import SchemaPolicies, SchemaPolicy
@@ -260,7 +260,7 @@ class Discovery:
             outline = publication_outline(connection, self._config.publication_name)
             if outline != known:
                 tables = published_tables(connection, self._config.publication_name)
-                told = installed_version(connection) is not None
+                told = read_message_key(connection) is not None
                 # The position last: what the look does not show was committed before it.
                 end = wal_end(connection)
                 ids = [oid for schema in tables for oid in (schema.table.id, *schema.table.leaves)]

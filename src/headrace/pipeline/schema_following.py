@@ -18,6 +18,7 @@ from ..pgoutput.columnar import Emitted
 from ..pgoutput.schema_marks import RelationMark
 from ..postgres.ddl_messages import parse_ddl
 from ..postgres.relation_resolution import CatalogEvidence, describes, resolve_relation
+from ..postgres.source import MessageVerifier
 from ..schema import ReplicatedTableSchema, ReplicationMask, TableSchema
 from ..schema_change import copied_for, copy_reason, rows_rewritten, schema_change
 from ..schema_policy import SchemaPolicies, SchemaPolicy, Target, advanced
@@ -61,15 +62,21 @@ class SchemaFollower:
         look_up: Callable[[int], TableSchema | None],
         follows: Callable[[Relation], bool],
         policies: Callable[[TableSchema], SchemaPolicies] = lambda _: SchemaPolicies(),
+        *,
+        verifier: MessageVerifier,
     ) -> None:
         self._look_up = look_up
         """The catalog's entry of a table as it is now; None: there is no such table any more."""
         self._follows = follows
         """Whether the destination can alter its table so."""
         self._policies = policies
+        self._verifier = verifier
 
     def of_message(self, version: Version, before: Version, emitted: Emitted) -> Followed | None:
-        """What a message of the event trigger tells."""
+        """What a message of the event trigger tells. One that somebody else wrote tells nothing."""
+        table = version.schema.table
+        if not self._verifier.accepts(table.id, str(table.name), emitted):
+            return None
         message = parse_ddl(emitted.message.content)
         if message.table is None:
             # Dropped: no change follows, and the publication, which is looked at beside the stream, has it no more.

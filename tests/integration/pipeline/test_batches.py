@@ -17,6 +17,7 @@ from headrace.pipeline.schema_following import SchemaFollower, Version
 from headrace.pipeline.spans import Span, TableRange
 from headrace.postgres.catalog import table_schemas
 from headrace.postgres.publications import published_tables
+from headrace.postgres.source import MessageVerifier, read_message_key
 from headrace.schema import ReplicatedTableSchema, TableSchema
 from headrace.schema_policy import Target
 from headrace.spool import Spool
@@ -42,11 +43,15 @@ class Received:
         end = current_lsn(connection)
         with source.receiving(self.config) as running:
             running.wait(lambda status: status.covered >= end)
-        self.reader = BatchReader(None, self.config.spool, SchemaFollower(self.look_up, lambda _: True))
+        self.reader = BatchReader(None, self.config.spool, self.follower(connection))
         self.connection = connection
         self.segments = Spool.open(self.config.spool).segments()
         self.start = self.segments[0].start
         self.end = self.segments[-1].end
+
+    def follower(self, connection: Connection) -> SchemaFollower:
+        verifier = MessageVerifier(lambda: read_message_key(connection))
+        return SchemaFollower(self.look_up, lambda _: True, verifier=verifier)
 
     def look_up(self, table_id: int) -> TableSchema | None:
         return table_schemas(self.connection, [table_id]).get(table_id)

@@ -643,6 +643,10 @@ def test_what_a_message_looks_like(source: Listening) -> None:
     message = json.loads(told.raw[0])
     assert message["catalog"]["tables"][0].pop("storage") > 0
     assert message.pop("xid") > 3
+    assert message.pop("transaction") > 3
+    assert len(bytes.fromhex(message.pop("mac"))) == 32
+    row = source.connection.execute("SELECT oid::int8 FROM pg_database WHERE datname = current_database()").fetchone()
+    assert (message.pop("database"),) == row
     assert message == {
         "version": 1, "tag": "CREATE TABLE", "rewrite": 0, "plain": False,
         "catalog": {

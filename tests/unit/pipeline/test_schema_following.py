@@ -12,6 +12,7 @@ from headrace.lsn import Lsn
 from headrace.pgoutput import messages as m
 from headrace.pgoutput.schema_marks import RelationMark
 from headrace.pipeline.schema_following import ColumnListChanged, Followed, SchemaFollower, Version
+from headrace.postgres.source import MessageVerifier
 from headrace.schema import (
     Column,
     PgType,
@@ -53,6 +54,7 @@ def of_current_rows(relation: Relation) -> bool:
     return not relation.rewritten
 
 
+VERIFIER = MessageVerifier(lambda: None)
 BEFORE = Version(sent(table(ID, A, B)), Target.same(sent(table(ID, A, B))))
 
 
@@ -65,7 +67,7 @@ def followed(
     before: Version = BEFORE,
 ) -> Followed | None:
     follows = (lambda _: True) if log else of_current_rows
-    return SchemaFollower(lambda _: now, follows, lambda _: how).of_relation(before, before, seen)
+    return SchemaFollower(lambda _: now, follows, lambda _: how, verifier=VERIFIER).of_relation(before, before, seen)
 
 
 # Column b was renamed, then a and b were dropped and c was added: by what is known, z may be any of the three.

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from ...config.source import SourceInstall
-from ..source import DDL_SCHEMA, VERSION, foreign_owner, installed_version
+from ..source import DDL_SCHEMA, SIGNED_SINCE, VERSION, foreign_owner, installed_version, key_grant
 from .contract import Finding, Severity, Target, named
 
 __all__ = ["NOT_KNOWN", "schema_changes"]
@@ -37,10 +37,14 @@ def schema_changes(connection: psycopg.Connection[Any], target: Target) -> list[
         return [Finding("schema changes", Severity.WARNING, message, remedy)]
     version = installed_version(connection)
     if version is not None and version >= VERSION:
-        return []
+        grant = key_grant(connection)
+        message = f"the role may not read the key that verifies what event triggers tell, so it is ignored: {_UNSEEN}"
+        return [] if grant is None else [Finding("schema changes", Severity.WARNING, message, grant)]
     may = target.install is not SourceInstall.NEVER and connection.execute(_WHO).fetchone() == (True,)
     if version is not None:
         message = f"version {version} of what tells of schema changes is installed, {VERSION} is this program's"
+        if version < SIGNED_SINCE:
+            message += f"; what it tells is not signed, and is ignored: {_UNSEEN}"
         remedy = "start the pipeline, which brings it up to date" if may else _BY_ADMIN
         return [Finding("schema changes", Severity.INFO if may else Severity.WARNING, message, remedy)]
     if may:

@@ -9,18 +9,25 @@ from .install import (
     prepare_source,
     uninstall,
 )
-from .script import DDL_SCHEMA, VERSION, install_sql, uninstall_sql
+from .message_key import MessageKey, MessageVerifier, is_authentic, key_grant, read_message_key
+from .script import DDL_SCHEMA, SIGNED_SINCE, VERSION, install_sql, uninstall_sql
 
 __all__ = [
     "DDL_SCHEMA",
+    "SIGNED_SINCE",
     "VERSION",
     "InstallResult",
+    "MessageKey",
+    "MessageVerifier",
     "foreign_owner",
     "install",
     "install_sql",
     "installed_version",
+    "is_authentic",
+    "key_grant",
     "may_install",
     "prepare_source",
+    "read_message_key",
     "uninstall",
     "uninstall_sql",
 ]

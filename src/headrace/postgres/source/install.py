@@ -14,7 +14,7 @@ from ...config.source import SourceInstall
 from ...errors import SourceError, SourceInRecovery, SourcePermissionDenied
 from ...schema import OWN_SCHEMA, quote_identifier
 from ..translation import translated_errors
-from .script import DDL_SCHEMA, FOREIGN, LOCK, VERSION, install_sql, uninstall_sql
+from .script import DDL_SCHEMA, FOREIGN, LOCK, SIGNED_SINCE, VERSION, install_sql, uninstall_sql
 
 __all__ = [
     "InstallResult",
@@ -40,8 +40,12 @@ WHERE n.nspname IN ('{DDL_SCHEMA}', '{OWN_SCHEMA}') AND v.proname = 'version' AN
            WHERE f.pronamespace = n.oid AND e.evtenabled = 'A'
              AND e.evtname IN ('headrace_ddl_command_end', 'headrace_sql_drop', 'headrace_table_rewrite')
              AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles r
-                             WHERE r.oid IN (f.proowner, n.nspowner, v.proowner) AND r.oid <> e.evtowner
-                               AND NOT r.rolsuper))
+                             WHERE r.oid <> e.evtowner AND NOT r.rolsuper AND (r.oid = n.nspowner OR r.oid IN (
+                                 SELECT p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid))))
+  AND (n.nspname = '{OWN_SCHEMA}' OR EXISTS (
+      SELECT FROM pg_catalog.pg_proc k JOIN pg_catalog.pg_largeobject_metadata m
+      ON m.oid = pg_catalog."substring"(k.prosrc, '[0-9]+')::pg_catalog.oid
+      WHERE k.pronamespace = n.oid AND k.proname = 'message_key' AND k.pronargs = 0))
 ORDER BY 1 DESC LIMIT 1
 """
 _FOREIGN = f"""
@@ -152,7 +156,7 @@ def prepare_source(connection: Connection, how: SourceInstall) -> InstallResult:
         except SourceError as error:
             if connection.closed:
                 raise
-            _log.warning(_WITHOUT if version is None else _EARLIER, reason=str(error), hint=error.hint)
+            _log.warning(_EARLIER if (version or 0) >= SIGNED_SINCE else _WITHOUT, reason=str(error), hint=error.hint)
     return InstallResult(version, version)
 
 

@@ -1,5 +1,6 @@
 -- headrace at the source: tells of DDL by logical messages, in the transaction that makes it; never a statement's text.
 -- No table: it would be published FOR ALL TABLES. All of it can be run again.
+-- Anybody may emit logical messages. Those of the triggers are signed with a key that pipelines can read.
 -- The triggers run with the rights of who installs them. So nothing of another role is kept: whoever owns a function, or
 -- the schema that it is in, can put another one in its place.
 
@@ -39,6 +40,8 @@ DROP FUNCTION IF EXISTS @schema@.ddl_command_end();
 DROP FUNCTION IF EXISTS @schema@.sql_drop();
 DROP FUNCTION IF EXISTS @schema@.table_rewrite();
 DROP FUNCTION IF EXISTS @schema@.describe(pg_catalog.oid[]);
+DROP FUNCTION IF EXISTS @schema@.emit(pg_catalog.text, pg_catalog.json);
+DROP FUNCTION IF EXISTS @schema@.message_key();
 DROP FUNCTION IF EXISTS @schema@.version();
 
 DO $headrace$
@@ -54,6 +57,65 @@ CREATE FUNCTION @schema@.version() RETURNS pg_catalog.int4
 LANGUAGE sql IMMUTABLE AS 'SELECT @version@';
 
 COMMENT ON FUNCTION @schema@.version() IS 'the version of what headrace installed at this source';
+
+-- The key is in a large object: no table, in no publication, and readable by its owner only. An earlier key is kept, so
+-- that messages which no pipeline has read yet stay valid. It is kept as HMAC uses it: the secret with the inner pad, then
+-- with the outer one.
+DO $headrace$
+DECLARE
+    key oid;
+    secret bytea;
+    reader name;
+BEGIN
+    SELECT m.oid INTO key
+    FROM pg_largeobject_metadata m
+    JOIN pg_roles r ON r.oid = m.lomowner AND (r.rolsuper OR r.rolname = current_user)
+    JOIN pg_description d ON d.objoid = m.oid AND d.classoid = 'pg_catalog.pg_largeobject'::regclass
+    WHERE d.description = '@key_comment@' AND m.lomacl IS NULL
+    ORDER BY m.oid LIMIT 1;
+    IF key IS NULL THEN
+        SELECT string_agg(uuid_send(gen_random_uuid()), decode('', 'hex')) INTO secret FROM generate_series(1, 4);
+        SELECT lo_from_bytea(0, string_agg(
+            set_byte(decode('00', 'hex'), 0, get_byte(secret, i) # pad), decode('', 'hex') ORDER BY n, i)) INTO key
+        FROM (VALUES (1, 54), (2, 92)) AS p(n, pad), generate_series(0, 63) AS i;
+        EXECUTE format('COMMENT ON LARGE OBJECT %s IS %L', key, '@key_comment@');
+    END IF;
+    EXECUTE format('CREATE FUNCTION @schema@.message_key() RETURNS pg_catalog.bytea LANGUAGE sql STABLE SECURITY DEFINER '
+        'SET search_path = pg_catalog, pg_temp AS %L', format('SELECT pg_catalog.lo_get(%s)', key));
+    REVOKE ALL ON FUNCTION @schema@.message_key() FROM PUBLIC;
+    -- A role with REPLICATION can read all of the cluster anyway. Others have to be granted it.
+    FOR reader IN SELECT rolname FROM pg_roles WHERE rolreplication AND NOT rolsuper LOOP
+        EXECUTE format('GRANT USAGE ON SCHEMA @schema@ TO %I', reader);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION @schema@.message_key() TO %I', reader);
+    END LOOP;
+END
+$headrace$;
+
+COMMENT ON FUNCTION @schema@.message_key() IS 'the key that messages about DDL are signed with';
+
+-- Emits a message with its HMAC-SHA-256. The database and the transaction are part of what is signed: a copy of the
+-- message is of no use in another one. Nothing is emitted within the inner block, which would be another subtransaction.
+CREATE FUNCTION @schema@.emit(prefix pg_catalog.text, message pg_catalog.json) RETURNS pg_catalog.void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $headrace$
+DECLARE
+    signed text := format('%s, "database" : %s, "transaction" : %s}', left(message::text, -1),
+        (SELECT oid FROM pg_database WHERE datname = current_database()), pg_current_xact_id());
+    key bytea;
+    mac bytea;
+BEGIN
+    BEGIN
+        key := @schema@.message_key();
+        mac := sha256(substr(key, 65) || sha256(substr(key, 1, 64) || convert_to(prefix || chr(10) || signed, 'UTF8')));
+    EXCEPTION WHEN OTHERS THEN
+        mac := NULL;
+    END;
+    -- In UTF-8 whatever the database's encoding is: the stream does not convert messages.
+    PERFORM pg_logical_emit_message(true, prefix, convert_to(
+        format('%s, "mac" : "%s"}', left(signed, -1), encode(mac, 'hex')), 'UTF8'));
+END
+$headrace$;
 
 -- For people. A value is printed as in the stream: these are the settings of every session of headrace.
 CREATE FUNCTION @schema@.describe(pg_catalog.oid[]) RETURNS pg_catalog.json
@@ -211,9 +273,8 @@ BEGIN
             END;
         END IF;
         FOREACH publication IN ARRAY publications LOOP
-            -- In UTF-8 whatever the database's encoding is: the stream does not convert messages.
-            PERFORM pg_logical_emit_message(true, 'headrace.publication', convert_to(json_build_object('version', 1,
-                'xid', own, 'tag', tg_tag, 'publication', publication)::text, 'UTF8'));
+            PERFORM @schema@.emit('headrace.publication', json_build_object('version', 1,
+                'xid', own, 'tag', tg_tag, 'publication', publication));
         END LOOP;
         FOREACH affected IN ARRAY coalesce(tables, '{}') LOOP
             description := (
@@ -222,9 +283,8 @@ BEGIN
             -- A partitioned table has no rows but those of its leaves.
             SELECT bit_or(r.value::int) INTO reasons FROM jsonb_each_text(pending -> 'rewrites') AS r
             WHERE r.key::oid = affected OR (description #> '{tables,0,leaves}')::jsonb @> r.key::jsonb;
-            PERFORM pg_logical_emit_message(true, 'headrace.ddl.' || affected, convert_to(json_build_object('version', 1,
-                'xid', own, 'tag', tg_tag, 'rewrite', coalesce(reasons, 0), 'plain', plain,
-                'catalog', description)::text, 'UTF8'));
+            PERFORM @schema@.emit('headrace.ddl.' || affected, json_build_object('version', 1,
+                'xid', own, 'tag', tg_tag, 'rewrite', coalesce(reasons, 0), 'plain', plain, 'catalog', description));
         END LOOP;
         -- Decoding takes the end of a message for its place, and the start of a change. Where the two belong to different
         -- subtransactions, the change that follows at once would come first. So something stands between them.
@@ -269,8 +329,8 @@ BEGIN
         LEFT JOIN pg_inherits h ON h.inhrelid = c.oid AND c.relispartition AND c.relkind IN ('r', 'p', 'f')
         LEFT JOIN pg_attrdef f ON d.classid = 'pg_catalog.pg_attrdef'::regclass AND f.oid = d.objid
         WHERE NOT d.is_temporary;
-        PERFORM pg_logical_emit_message(true, 'headrace.ddl.' || t.relation, convert_to(json_build_object('version', 1,
-            'tag', tg_tag, 'rewrite', 0, 'plain', false, 'dropped', true)::text, 'UTF8'))
+        PERFORM @schema@.emit('headrace.ddl.' || t.relation, json_build_object('version', 1,
+            'tag', tg_tag, 'rewrite', 0, 'plain', false, 'dropped', true))
         FROM unnest(dropped) AS t(relation);
         -- What other tables lost, ddl_command_end tells: a setting that ends with the transaction keeps it until then.
         PERFORM set_config('headrace.pending', (
@@ -307,7 +367,7 @@ END
 $headrace$;
 
 REVOKE ALL ON FUNCTION @schema@.describe(pg_catalog.oid[]), @schema@.ddl_command_end(), @schema@.sql_drop(),
-    @schema@.table_rewrite() FROM PUBLIC;
+    @schema@.table_rewrite(), @schema@.emit(pg_catalog.text, pg_catalog.json) FROM PUBLIC;
 
 CREATE EVENT TRIGGER headrace_ddl_command_end ON ddl_command_end EXECUTE FUNCTION @schema@.ddl_command_end();
 CREATE EVENT TRIGGER headrace_sql_drop ON sql_drop EXECUTE FUNCTION @schema@.sql_drop();

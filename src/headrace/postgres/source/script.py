@@ -5,16 +5,32 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-__all__ = ["DDL_SCHEMA", "FOREIGN", "LOCK", "VERSION", "describe_query", "install_sql", "uninstall_sql"]
+__all__ = [
+    "DDL_SCHEMA",
+    "FOREIGN",
+    "KEY_COMMENT",
+    "LOCK",
+    "SIGNED_SINCE",
+    "VERSION",
+    "describe_query",
+    "install_sql",
+    "uninstall_sql",
+]
 
-VERSION = 4
+VERSION = 5
 """Of what is installed. Raise it with every change of the SQL: a source with a lower one is brought up to date."""
+
+SIGNED_SINCE = 5
+"""The first version whose messages are signed. Those of earlier ones are ignored."""
 
 DDL_SCHEMA = "headrace_ddl"
 """The schema of what is installed. Not the store's: its owner could replace functions that run with others' rights."""
 
 FOREIGN = "HR001"
 """The SQLSTATE of a refusal: what is there belongs to a role that could misuse it."""
+
+KEY_COMMENT = "headrace: the key of messages about DDL"
+"""By which the large object that holds the key is known again."""
 
 LOCK = 0x48445243
 """The advisory lock of who installs, or makes a store: "HDRC" as a number."""
@@ -44,6 +60,7 @@ def _filled(name: str) -> str:
         "lock": str(LOCK),
         "schema": DDL_SCHEMA,
         "foreign": FOREIGN,
+        "key_comment": KEY_COMMENT,
     }
     script = _file(name)
     for part, text in parts.items():

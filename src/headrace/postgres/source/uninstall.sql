@@ -12,7 +12,15 @@ DROP FUNCTION IF EXISTS @schema@.ddl_command_end();
 DROP FUNCTION IF EXISTS @schema@.sql_drop();
 DROP FUNCTION IF EXISTS @schema@.table_rewrite();
 DROP FUNCTION IF EXISTS @schema@.describe(pg_catalog.oid[]);
+DROP FUNCTION IF EXISTS @schema@.emit(pg_catalog.text, pg_catalog.json);
+DROP FUNCTION IF EXISTS @schema@.message_key();
 DROP FUNCTION IF EXISTS @schema@.version();
+
+SELECT lo_unlink(m.oid)
+FROM pg_largeobject_metadata m
+JOIN pg_roles r ON r.oid = m.lomowner AND (r.rolsuper OR r.rolname = current_user)
+JOIN pg_description d ON d.objoid = m.oid AND d.classoid = 'pg_catalog.pg_largeobject'::regclass
+WHERE d.description = '@key_comment@';
 
 DO $headrace$
 BEGIN
