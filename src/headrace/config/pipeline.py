@@ -166,14 +166,16 @@ class PipelineConfig(Section):
     table_error_retry_delay_ms: int = Field(
         default=10_000,
         ge=1,
-        description="Milliseconds before a table that failed is tried again; doubled with each failure in a row. "
-        "Default 10,000: most outages that mend themselves are shorter.",
+        description="Milliseconds before a table that failed is tried again; doubled with each failure in a row, up "
+        "to 2 minutes. Default 10,000: most outages that mend themselves are shorter.",
     )
-    table_error_retry_max_attempts: int = Field(
-        default=5,
+    table_error_retry_max_attempts: int | None = Field(
+        default=None,
         ge=0,
-        description="Failures in a row after which a table waits for an operator; a success starts the count anew. "
-        "Default 5: about five minutes with the default delay.",
+        description="Retries in a row, after errors that may pass with time, before a table waits for an operator; a "
+        "success starts the count anew. Default none: there is no limit, so that nobody has to act after an outage, "
+        "however long (a pipeline of mode `copy_only` gives up after 5). Errors that time cannot heal are never "
+        "retried.",
     )
     memory_refresh_interval_ms: int = Field(
         default=100,

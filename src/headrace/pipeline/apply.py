@@ -34,7 +34,7 @@ from .discovery import Discovery
 from .engine import Engine, TableRead
 from .failpoint import reach
 from .requests import Requests
-from .retries import Retries
+from .retries import table_retries
 from .spool_relief import relieve_spool
 from .table_sync import TableSync, as_table_error
 from .tables import Table
@@ -74,9 +74,7 @@ class ApplyLoop:
         self._requests = Requests(engine.store, engine.tables)
         self._relief_due = time.monotonic()
         self._stored_at = time.monotonic()
-        self._retries = Retries(
-            engine.config.table_error_retry_delay_ms / 1000, engine.config.table_error_retry_max_attempts
-        )
+        self._retries = table_retries(engine.config)
 
     def run(self) -> None:
         self._engine.label_thread(self._engine.write_tag)

@@ -40,7 +40,7 @@ from .engine import Engine, Fence
 from .memory import MemoryMonitor
 from .outlets import Outlet
 from .reception import Reception
-from .retries import Retries
+from .retries import table_retries
 from .schema_following import SchemaFollower
 from .shared import Shared
 from .shared_reception import SharedReception
@@ -199,13 +199,12 @@ def build_engine(shared: Shared, outlet: Outlet, stopping: threading.Event) -> E
     policies = TablePolicies(config.schema_changes)
     verifier = MessageVerifier(partial(_read_key, config))
     follower = SchemaFollower(partial(_look_up, config), outer.follows, policies.of, verifier=verifier)
-    delay_s, attempts = config.table_error_retry_delay_ms / 1000, config.table_error_retry_max_attempts
     return Engine(
         config=config,
         store=store,
         destination=outer,
         spark=spark,
-        tables=Tables(store, lambda: Retries(delay_s, attempts), policies),
+        tables=Tables(store, partial(table_retries, config), policies),
         batches=BatchReader(spark, config.spool_config(), follower, quarantine=config.quarantine),
         reception=shared.reception.of(outlet.name, stopping),
         memory=shared.memory,

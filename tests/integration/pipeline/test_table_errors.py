@@ -166,6 +166,31 @@ def test_a_destination_that_fails_for_one_table_for_a_while(
     assert states[-3:] == [State.ERRORED, State.SYNC_DONE, State.READY]
 
 
+@pytest.mark.parametrize(("method", "failures_at_least"), [("write_events", 25), ("write_table_rows", 8)])
+def test_an_outage_of_any_length_needs_no_operator(
+    conninfo: str, connection: Connection, faulty: Faulty, method: str, failures_at_least: int
+) -> None:
+    """With the default settings but for the delay: more failures in a row than a small limit would allow."""
+    durable, failures = faulty.durable, faulty.failures
+    config = pipeline_config(conninfo, faulty.root, table_error_retry_delay_ms=1)
+    with piped(config, MemoryStore(), faulty.destination, faulty.spark) as running:
+        running.until_ready()
+        failures.begin(method, A, away)
+        insert(connection, "a", "b", "c")
+        if method == "write_table_rows":
+            running.pipeline.resync(A)
+        # A write of events is tried three times in place before its table fails.
+        running.until(
+            lambda: (
+                failures.count[method, A] >= failures_at_least or state(running, A).retry_policy is RetryPolicy.MANUAL
+            )
+        )
+        assert state(running, A).retry_policy is not RetryPolicy.MANUAL
+        failures.end(method, A)
+        running.until_ready()
+        wait_equal(running, connection, durable, A, B, C)
+
+
 def test_tables_that_wait_for_an_operator(conninfo: str, connection: Connection, faulty: Faulty) -> None:
     durable, failures, store = faulty.durable, faulty.failures, MemoryStore()
     config = pipeline_config(conninfo, faulty.root, table_error_retry_max_attempts=2, table_error_retry_delay_ms=50)

@@ -27,7 +27,7 @@ def config(**more: Any) -> PipelineConfig:
 def test_defaults_are_those_of_the_seeds_and_ours() -> None:
     it = config()
     assert (it.batch.max_fill_ms, it.batch.max_bytes, it.batch.memory_budget_ratio) == (1000, 64 << 20, 0.2)
-    assert (it.table_error_retry_delay_ms, it.table_error_retry_max_attempts) == (10_000, 5)
+    assert (it.table_error_retry_delay_ms, it.table_error_retry_max_attempts) == (10_000, None)
     assert (it.max_table_sync_workers, it.max_copy_connections_per_table) == (4, 4)
     assert (it.memory_refresh_interval_ms, it.replication_lag_refresh_interval_ms) == (100, 10_000)
     assert it.memory_backpressure is not None

@@ -39,3 +39,11 @@ def test_an_error_for_the_operator_is_not_tried_again() -> None:
     retries = Retries()
     assert retries.failed(REFUSAL) is RetryPolicy.MANUAL
     assert not retries.due
+
+
+def test_by_default_an_outage_is_outlasted_however_long() -> None:
+    retries = Retries(delay_s=10)
+    assert {retries.failed(OUTAGE) for _ in range(2000)} == {RetryPolicy.TIMED}
+    assert retries.due_at is not None
+    assert 0 < retries.due_at - time.monotonic() <= 120
+    assert retries.failed(REFUSAL) is RetryPolicy.MANUAL
