@@ -12,6 +12,7 @@ import pwd
 import shlex
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from .errors import ConfigError
@@ -54,6 +55,8 @@ class Access:
 OWNER_ONLY = Access()
 
 
+# Looked up once: a spool asks for it with each segment, and the answer may come from a directory service.
+@lru_cache
 def group_access(group: str | None) -> Access:
     """Return the access that `spool.group` gives, by name or number. Raises ConfigError for an unknown group."""
     if group is None:

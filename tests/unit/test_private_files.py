@@ -42,6 +42,13 @@ def test_files_and_directories_are_their_owners(root: Path) -> None:
     assert [mode(root / name) for name in ("a", "a/b", "a/b/file")] == [0o700, 0o700, 0o600]
 
 
+def test_new_names_survive_a_power_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    make_directory(root / "a" / "b" / "c")
+    assert synced == [str(root), str(root / "a"), str(root / "a" / "b")]
+
+
 def test_a_group_may_read_and_pass(root: Path) -> None:
     access = Access(os.getgid())
     make_directory(root / "a" / "b", access)

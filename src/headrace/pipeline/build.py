@@ -88,7 +88,7 @@ def prepare_directory(config: PipelineConfig) -> None:
     make_directory(config.directory, access)
     secure_directory(config.directory, access, mode=access.passage_mode)
     entries = [config.data_dir, *config.data_dir.iterdir()]
-    ours = all(entry.stat().st_uid == os.geteuid() for entry in entries)
+    ours = all(entry.lstat().st_uid == os.geteuid() for entry in entries)
     if ours and all(entry.name.startswith("pipeline-") for entry in entries[1:]):
         grant(config.data_dir, access.passage_mode, access)
 

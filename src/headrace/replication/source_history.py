@@ -91,7 +91,8 @@ def read_record(place: Place) -> SourceRecord | None:
         ancestors = tuple((int(parent), Lsn.parse(switch_point)) for parent, switch_point in found["ancestors"])
         return SourceRecord(Timeline(int(found["timeline"]), ancestors), Lsn.parse(found["confirmed"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise SpoolCorrupt(f"the spool's {_NAME} cannot be read") from error
+        hint = "remove the file if the source is still the same server: it is written anew"
+        raise SpoolCorrupt(f"{place.location}/{_NAME} cannot be read", hint=hint) from error
 
 
 def write_record(place: Place, record: SourceRecord) -> None:

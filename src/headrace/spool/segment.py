@@ -240,7 +240,8 @@ def _verified_header(schema: Any, name: SegmentName, where: str) -> tuple[Segmen
         text = found.decode(errors="replace")
         raise SpoolCorrupt(f"segment {where} has format {text}, this version reads {formats}")
     try:
-        if found == _UNCHECKED_FORMAT:
+        # By what is there, too: one flipped bit makes the one format of the other.
+        if found == _UNCHECKED_FORMAT and _INDEX_CHECKSUM_KEY not in metadata:
             return SegmentIndex.decode(metadata[_INDEX_KEY]), None
         encoded, checksum = metadata[_INDEX_KEY], metadata[_DATA_CHECKSUM_KEY]
         is_whole = int(metadata[_INDEX_CHECKSUM_KEY], 16) == _index_checksum(encoded, checksum)

@@ -34,6 +34,7 @@ def test_a_data_directory_that_others_use_stays_open(config: PipelineConfig) -> 
     (config.data_dir / "warehouse").mkdir(parents=True)
     config.data_dir.chmod(0o755)
     (config.data_dir / "warehouse").chmod(0o755)
+    (config.data_dir / "dangling").symlink_to("nowhere")
     prepare_directory(config)
     assert (mode(config.data_dir), mode(config.data_dir / "warehouse")) == (0o755, 0o755)
     assert mode(config.directory) == 0o700

@@ -10,7 +10,7 @@ from fsspec import AbstractFileSystem
 
 from headrace.errors import ConfigError, SpoolCorrupt, SpoolInUse, SpoolIoError
 from headrace.spool.contract import Place
-from headrace.spool.owner import SpoolOwner, claim, lock
+from headrace.spool.owner import SpoolOwner, claim, lock, owner_of
 from headrace.spool.place import LocalPlace, ObjectPlace, open_place
 
 
@@ -99,6 +99,18 @@ def test_a_spool_belongs_to_one_slot(place: Place) -> None:
     claim(place, owner)
     with pytest.raises(ConfigError, match="belongs to slot headrace_1"):
         claim(place, SpoolOwner("7301", "shop", "headrace_1"))
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 40, b"\xff{}", b"[]", b'{"system_id": "7300"}'])
+def test_an_owner_that_cannot_be_read_is_named(place: Place, content: bytes) -> None:
+    place.publish(stage(place, content), "owner.json")
+    with pytest.raises(SpoolCorrupt, match=r"spool/owner\.json cannot be read") as caught:
+        claim(place, SpoolOwner("7300", "shop", "headrace_1"))
+    # The remedy works as printed.
+    assert caught.value.hint.startswith("remove the file")
+    place.delete("owner.json")
+    claim(place, SpoolOwner("7300", "shop", "headrace_1"))
+    assert owner_of(place) == SpoolOwner("7300", "shop", "headrace_1")
 
 
 def test_a_second_receiver_is_kept_out(tmp_path: Path) -> None:

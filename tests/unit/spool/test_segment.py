@@ -126,6 +126,16 @@ def test_a_part_that_is_written_before_its_transaction_ends(tmp_path: Path) -> N
         read(buffer, replace(NAME, part=1))
 
 
+def test_a_damaged_format_does_not_switch_verification_off(tmp_path: Path) -> None:
+    content = write(tmp_path / "s").to_pybytes()
+    format_3 = b"\x01\x00\x00\x003\x00"  # as Arrow stores a text: its length, itself, a zero
+    for digit in (content.find(format_3) + 4, content.rfind(format_3) + 4):
+        assert content[digit : digit + 1] == b"3"
+        damaged = pa.py_buffer(flipped(flipped(content, digit), content.index(b"Bxxx") + 2))
+        with pytest.raises(SpoolCorrupt, match="dir/s is damaged: its messages"):
+            read(damaged)
+
+
 def test_zeroed_bytes_are_noticed(tmp_path: Path) -> None:
     content = write(tmp_path / "s").to_pybytes()
     start = content.index(b"Bxxx")

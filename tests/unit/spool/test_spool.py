@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.errors import SpoolGap, SpoolIoError
 from headrace.lsn import Lsn
@@ -69,6 +70,26 @@ def test_the_last_segment_is_missed_if_an_idle_mark_tells_of_it(spool: Spool) ->
     with pytest.raises(SpoolGap, match="0/14 and 0/1E"):
         spool.segments(Lsn(10))
     assert ranges(spool, 30) == []
+
+
+def test_damaged_idle_marks(spool: Spool) -> None:
+    put(spool, 10, 20)
+    mark = IdleMark(Lsn(20), Lsn(60))
+    spool.mark_idle(mark)
+    root = Path(spool.place.location)
+    # Only their names count.
+    (root / str(mark)).write_bytes(b"garbage")
+    assert spool.position() == SpoolPosition(Lsn(20), Lsn(60))
+    # A name that is none is nobody's, and the spool ends where its last segment does.
+    (root / str(mark)).rename(root / f"x{mark}")
+    assert spool.position() == SpoolPosition(Lsn(20), Lsn(20))
+
+
+def test_an_earlier_format_is_warned_of_once(spool: Spool) -> None:
+    names = [put(spool, start, start + 10) for start in (10, 20)]
+    with capture_logs() as logs:
+        assert [spool.index(name).name for name in names] == [None, None]
+    assert [entry["segment"] for entry in logs] == [str(names[0])]
 
 
 def test_what_a_dying_receiver_published_late_does_no_harm(spool: Spool) -> None:
