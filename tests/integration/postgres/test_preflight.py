@@ -11,10 +11,11 @@ import pytest
 from pydantic import SecretStr
 
 from awaiting import until
-from headrace.config.connection import PgConnectionConfig
+from headrace.config.connection import PgConnectionConfig, TlsConfig, TlsMode
 from headrace.config.source import SourceInstall
 from headrace.postgres.connection import connect, parse_conninfo
 from headrace.postgres.preflight import ALL_CHECKS, Finding, Severity, Target, run_checks
+from headrace.postgres.preflight.access import encryption
 from headrace.postgres.preflight.contract import SourceCheck
 from headrace.postgres.preflight.schema_changes import schema_changes
 from headrace.postgres.preflight.server import synchronized_standby_slots
@@ -182,7 +183,7 @@ def test_a_check_that_raises_stops_no_other(connection: Connection, conninfo: st
 
 def test_every_check_has_a_name_of_its_own() -> None:
     names = [check.name for check in ALL_CHECKS]
-    assert len(set(names)) == len(names) == 20
+    assert len(set(names)) == len(names) == 21
 
 
 @pytest.fixture(scope="module")
@@ -295,3 +296,23 @@ def test_standbys_that_the_slot_does_not_wait_for() -> None:
             until(lambda: found() == [])
             connection.execute("ALTER SYSTEM RESET synchronized_standby_slots")
             connection.execute("SELECT pg_reload_conf()")
+
+
+@pytest.mark.parametrize(
+    ("host", "mode", "warned"),
+    [
+        ("db.example.com", TlsMode.PREFER, True),
+        ("db.example.com", TlsMode.VERIFY_CA, True),
+        ("db.example.com", TlsMode.VERIFY_FULL, False),
+        ("10.0.0.7", TlsMode.REQUIRE, True),
+        ("localhost", TlsMode.PREFER, False),
+        ("127.0.0.2", TlsMode.DISABLE, False),
+        ("::1", TlsMode.PREFER, False),
+        ("/run/postgresql", TlsMode.PREFER, False),
+    ],
+)
+def test_a_server_that_is_not_verified(connection: Connection, host: str, mode: TlsMode, warned: bool) -> None:
+    config = PgConnectionConfig(host=host, name="shop", username="a", tls=TlsConfig(mode=mode))
+    found = run_checks(connection, Target(config, "p"), [encryption])
+    assert [finding.severity for finding in found] == [Severity.WARNING] * warned
+    assert all(host in finding.message and "verify-full" in finding.remedy for finding in found)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any
 
 import psycopg
 
-from ...config.connection import PgConnectionConfig
+from ...config.connection import PgConnectionConfig, TlsMode
 from ...errors import SourceError, SourcePermissionDenied
 from ...schema import quote_identifier
 from ..catalog import rows_hidden_from
@@ -14,7 +15,7 @@ from ..connection import connect_replication
 from ..publications import published_tables
 from .contract import Finding, Severity, Target, named
 
-__all__ = ["pooler", "replication_privilege", "row_security", "select_privilege"]
+__all__ = ["encryption", "is_loopback", "pooler", "replication_privilege", "row_security", "select_privilege"]
 
 
 @named("replication privilege")
@@ -41,6 +42,31 @@ def pooler(connection: psycopg.Connection[Any], target: Target) -> list[Finding]
     if refusal is not None:
         findings.append(_pooled(refusal))
     return findings
+
+
+@named("encryption")
+def encryption(_: psycopg.Connection[Any], target: Target) -> list[Finding]:
+    """Anything less than verify-full lets whoever stands in between read and change what is sent."""
+    config = target.config
+    if is_loopback(config) or config.tls.mode is TlsMode.VERIFY_FULL:
+        return []
+    message = f"the TLS mode of the connection to {config.host} is {config.tls.mode.value}: who answers is not verified"
+    remedy = (
+        "set pg_connection.tls to mode: verify-full, with trusted_root_certs: system or your authority's certificate; "
+        "in a connection string: sslmode=verify-full sslrootcert=system"
+    )
+    return [Finding("encryption", Severity.WARNING, message, remedy)]
+
+
+def is_loopback(config: PgConnectionConfig) -> bool:
+    """Tell whether the connection stays on this machine: a Unix socket, or a loopback address."""
+    address = config.hostaddr or config.host
+    if address.startswith(("/", "@")) or address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _walsender_answers(config: PgConnectionConfig) -> bool:

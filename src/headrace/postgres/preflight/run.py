@@ -9,7 +9,7 @@ import psycopg
 
 from ...errors import HeadraceError, PublicationNotFound
 from ..translation import translate
-from .access import pooler, replication_privilege, row_security, select_privilege
+from .access import encryption, pooler, replication_privilege, row_security, select_privilege
 from .contract import Check, Finding, Severity, Target
 from .publication import publication_exists, publication_tables, unpublishable_tables
 from .schema_changes import schema_changes
@@ -32,6 +32,7 @@ ALL_CHECKS: tuple[Check, ...] = (
     wal_level,
     encoding,
     pooler,
+    encryption,
     replication_privilege,
     free_slots,
     free_walsenders,
