@@ -1,18 +1,24 @@
-"""asyncpg's connections, made to be like those of `postgres.connection`: settings, timeouts, TLS, keepalive, errors."""
+"""asyncpg's connections, made to be like those of `postgres.connection`: settings, timeouts, TLS, keepalive, errors.
+
+asyncpg has no channel binding (SCRAM-SHA-256-PLUS). Where `channel_binding=require` asks for it, psycopg connects, and
+rows come one at a time, which takes more CPU.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
+import psycopg
 
 from ..config.connection import KeepaliveConfig, PgConnectionConfig
 from ..errors import ConfigError, SourceConnectionFailed, SourceDataError, SourceError
-from ..postgres.connection import COPYING, SESSION_SETTINGS, application_name
+from ..postgres.connection import COPYING, SESSION_SETTINGS, application_name, session_parameters
+from ..postgres.translation import translate
 from ..sqlstate import error_for_sqlstate
 from .tls import tls_for
 
@@ -28,10 +34,13 @@ _VOID = {
 }
 
 _HAS_TRANSACTION_TIMEOUT = 17
+_PIECE_BYTES = 256 << 10
 
 
 async def open_session(config: PgConnectionConfig, *, pipeline: str | int | None = None) -> Any:
     """An asyncpg connection whose text is that of every other session. Raises SourceError, ConfigError."""
+    if config.parameters.get("channel_binding") == "require":
+        return await _open_bound(config, application_name("copy", pipeline))
     _check_parameters(config)
     password = config.read_password()
     settings = {**SESSION_SETTINGS, **COPYING.settings(), "application_name": application_name("copy", pipeline)}
@@ -62,6 +71,53 @@ async def open_session(config: PgConnectionConfig, *, pipeline: str | int | None
     return connection
 
 
+async def _open_bound(config: PgConnectionConfig, name: str) -> _BoundSession:
+    with translated_asyncpg_errors("cannot connect to Postgres"):
+        parameters = session_parameters(config, name, COPYING)
+        session = _BoundSession(await psycopg.AsyncConnection.connect(autocommit=True, **parameters))
+        try:
+            if session.connection.info.server_version >= _HAS_TRANSACTION_TIMEOUT * 10_000:
+                await session.execute("SET transaction_timeout = 0")
+        except BaseException:
+            session.terminate()
+            raise
+    return session
+
+
+class _BoundSession:
+    """What a copy needs of an asyncpg connection, done by libpq."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self.connection = connection
+
+    async def execute(self, statement: str) -> None:
+        await self.connection.execute(statement.encode())
+
+    async def fetchrow(self, query: str) -> Any:
+        cursor = await self.connection.execute(query.encode())
+        return await cursor.fetchone()
+
+    async def copy_from_query(self, query: str, *, output: Callable[[bytes], Awaitable[None]], format: str) -> str:
+        """Copy the query's rows to `output` and return the command's tag, as asyncpg does."""
+        cursor, pieces, size = self.connection.cursor(), [], 0
+        async with cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT {format})".encode()) as copy:
+            async for piece in copy:
+                pieces.append(bytes(piece))
+                size += len(piece)
+                if size >= _PIECE_BYTES:
+                    await output(b"".join(pieces))
+                    pieces, size = [], 0
+        if pieces:
+            await output(b"".join(pieces))
+        return f"COPY {cursor.rowcount}"
+
+    async def close(self, timeout: float) -> None:
+        await asyncio.wait_for(self.connection.close(), timeout)
+
+    def terminate(self) -> None:
+        self.connection.pgconn.finish()
+
+
 def _check_parameters(config: PgConnectionConfig) -> None:
     for name, value in sorted(config.parameters.items()):
         if name not in _HONOURED and value not in _VOID.get(name, ()):
@@ -90,6 +146,9 @@ def translated_asyncpg_errors(doing: str) -> Iterator[None]:
         translated = _translate(error, doing)
         # A data error's original text holds the row value: it must not travel along in tracebacks.
         raise translated from (None if isinstance(translated, SourceDataError) else error)
+    except psycopg.Error as error:
+        bound = translate(error, doing)
+        raise bound from (None if isinstance(bound, SourceDataError) else error)
     except (OSError, asyncpg.InterfaceError, asyncio.TimeoutError) as error:
         raise SourceConnectionFailed(doing, detail=" ".join(str(error).split()) or type(error).__name__) from error
 

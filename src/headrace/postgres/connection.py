@@ -26,6 +26,7 @@ __all__ = [
     "connect",
     "connect_replication",
     "parse_conninfo",
+    "session_parameters",
 ]
 
 # The decoder relies on these: they fix the text of dates, intervals, floats, bytea, time zones and names (regclass).
@@ -92,15 +93,21 @@ def connect_replication(
     return _open(config, application_name(role, pipeline), UNBOUNDED, replication="database")
 
 
-def _open(
-    config: PgConnectionConfig, name: str, timeouts: SessionTimeouts, **more: str
-) -> psycopg.Connection[TupleRow]:
-    parameters: dict[str, Any] = {**libpq_parameters(config), **more, "application_name": name}
+def session_parameters(config: PgConnectionConfig, name: str, timeouts: SessionTimeouts) -> dict[str, Any]:
+    """Return libpq's parameters of a session with our settings, the password among them: show them to nobody."""
+    parameters: dict[str, Any] = {**libpq_parameters(config), "application_name": name}
     parameters["client_encoding"] = SESSION_SETTINGS["client_encoding"]
     settings = {**SESSION_SETTINGS, **timeouts.settings()}
     ours = " ".join(f"-c {key}={value}" for key, value in settings.items() if key != "client_encoding")
     # The server takes the last value of a setting: ours win over the user's own `options`.
     parameters["options"] = f"{parameters.get('options', '')} {ours}".strip()
+    return parameters
+
+
+def _open(
+    config: PgConnectionConfig, name: str, timeouts: SessionTimeouts, **more: str
+) -> psycopg.Connection[TupleRow]:
+    parameters = {**session_parameters(config, name, timeouts), **more}
     where = f"{config.host}:{config.port}, database {config.name}, as {config.username}"
     with translated_errors(f"cannot connect to Postgres at {where}"):
         return psycopg.Connection.connect(autocommit=True, row_factory=tuple_row, **parameters)

@@ -19,6 +19,7 @@ from headrace.errors import (
     SourceAuthenticationFailed,
     SourceConnectionFailed,
     SourceDataError,
+    SourceError,
     SourceSchemaError,
     SourceShutdown,
     SourceSnapshotTooOld,
@@ -181,7 +182,9 @@ def test_refusals(conninfo: str, plan: CopyPlan, monkeypatch: pytest.MonkeyPatch
         failing(config.model_copy(update={"name": "nosuch"}), plan)
     with pytest.raises(SourceConnectionFailed):
         failing(config.model_copy(update={"port": 1}), plan)
-    with pytest.raises(ConfigError, match="channel_binding"):
+    with pytest.raises(ConfigError, match="target_session_attrs"):
+        failing(config.model_copy(update={"parameters": {"target_session_attrs": "read-only"}}), plan)
+    with pytest.raises(SourceError, match="channel binding"):
         failing(config.model_copy(update={"parameters": {"channel_binding": "require"}}), plan)
     with pytest.raises(SourceConnectionFailed, match="SSL"):
         failing(config.model_copy(update={"tls": TlsConfig(mode=TlsMode.REQUIRE)}), plan)

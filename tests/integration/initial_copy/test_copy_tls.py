@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,10 +14,10 @@ from psycopg.conninfo import make_conninfo
 
 from copying import published
 from headrace.config.connection import PgConnectionConfig, TlsConfig, TlsMode
-from headrace.errors import ConfigError, SourceConnectionFailed
+from headrace.errors import ConfigError, SourceConnectionFailed, SourceError, SourceSnapshotTooOld
 from headrace.initial_copy.ranges import CopyRange
 from headrace.initial_copy.reader import copy_columns, read_range
-from headrace.postgres.connection import parse_conninfo
+from headrace.postgres.connection import connect, parse_conninfo
 from headrace.schema import ReplicatedTableSchema, TableName
 from headrace.testing import PostgresServer
 
@@ -102,3 +104,34 @@ def test_nothing_to_trust_and_nothing_to_read(source: Source, tmp_path: Path, mo
         encrypted(source, TlsMode.VERIFY_FULL, str(tmp_path / "missing.crt"))
     with pytest.raises(ConfigError, match="cannot be used"):
         encrypted(source, TlsMode.VERIFY_FULL, "-----BEGIN CERTIFICATE-----\nnot one")
+
+
+BOUND = {"channel_binding": "require"}
+
+
+def test_channel_binding_can_be_required(source: Source) -> None:
+    assert encrypted(source, TlsMode.REQUIRE, parameters=BOUND)
+    assert encrypted(source, TlsMode.VERIFY_FULL, source[2], parameters=BOUND)
+    with pytest.raises(SourceError, match="channel binding"):
+        encrypted(source, TlsMode.DISABLE, parameters=BOUND)
+
+
+def test_a_copy_with_channel_binding_reads_all_rows_and_can_be_left(source: Source) -> None:
+    config, _, _ = source
+    bound = config.model_copy(update={"tls": TlsConfig(mode=TlsMode.REQUIRE), "parameters": BOUND})
+    with connect(config, "test") as session:
+        session.execute("CREATE TABLE public.many (id int PRIMARY KEY, v text)")
+        session.execute("INSERT INTO public.many SELECT n, repeat('é\n\"', 50) FROM generate_series(1, 20000) n")
+        schema = published(session, "many")
+        expected = session.execute("SELECT id, v FROM public.many ORDER BY id").fetchall()
+    part, columns = CopyRange(TableName("public", "many"), ("id", "v")), copy_columns(schema)
+    batches = list(read_range(bound, part, columns, batch_bytes=64 << 10))
+    rows = [tuple(row.values()) for batch in batches for row in batch.rows.to_pylist()]
+    assert len(batches) > 10
+    assert sorted(rows) == expected
+    reading: Any = read_range(bound, part, columns, batch_bytes=64 << 10)
+    next(reading)
+    reading.close()
+    assert [thread.name for thread in threading.enumerate() if thread.name == "headrace-copy"] == []
+    with pytest.raises(SourceSnapshotTooOld):
+        list(read_range(bound, part, columns, snapshot_name="00000003-0000001B-1"))
