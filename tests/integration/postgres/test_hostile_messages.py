@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -168,3 +169,15 @@ def test_a_lost_key_is_made_anew_by_installing(shared: Shared) -> None:
     install(shared.admin)
     shared.admin.execute("CREATE TABLE signed (id int)")
     assert [is_authentic(shared.key(), it) for it in shared.emitted()] == [False, True]
+
+
+def test_the_right_to_write_messages_can_be_taken_from_everybody(shared: Shared) -> None:
+    """As SECURITY.md says: the event triggers go on."""
+    page = (Path(__file__).parents[3] / "SECURITY.md").read_text()
+    (block,) = page.split("```sql\n")[1:]
+    shared.admin.execute(block.split("```")[0].encode())
+    with shared.session() as session:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            session.execute("SELECT pg_logical_emit_message(true, 'x', 'y')")
+        session.execute("CREATE TABLE own (id int)")
+    assert [is_authentic(shared.key(), it) for it in shared.emitted()] == [True]
