@@ -117,6 +117,7 @@ def opened(kind: str, mode: str, root: Path) -> DuckDBDestination:
         lake = {"catalog": catalog, "data_path": str(root / "data"), "staging": str(root), **common}
         destination = DuckDBDestination(DuckLakeConfig.model_validate(lake))
     destination.startup(DestinationContext(1, MemoryStore(), None, (BIG,)))
+    destination.claim()
     return destination
 
 

@@ -50,6 +50,7 @@ CHILD = Path(__file__).with_name("writing_child.py")
 
 def opened(destination: DuckDBDestination) -> DuckDBDestination:
     destination.startup(DestinationContext(1, MemoryStore(), None))
+    destination.claim()
     return destination
 
 
@@ -230,7 +231,8 @@ class TestMotherDuck:
         insert(destination, 2)
         assert destination.applied_lsn(A) == Lsn(250)
         destination.shutdown()
-        assert connected == [{"database": "md:shop", "token": SECRET}]
+        # To see at the start whether it can be reached, and for good when it is claimed.
+        assert connected == [{"database": "md:shop", "token": SECRET}] * 2
         monkeypatch.undo()
         assert [row["id"] for row in DuckDBFile(tmp_path / "shop.duckdb").rows("public.a")] == [1, 2]
         assert SECRET not in repr(settings)

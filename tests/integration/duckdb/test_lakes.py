@@ -31,6 +31,7 @@ def s3() -> Iterator[S3Server]:
 def opened(root: Path, **settings: Any) -> DuckDBDestination:
     destination = DuckDBDestination(lake_settings(root, **settings))
     destination.startup(DestinationContext(1, MemoryStore(), None))
+    destination.claim()
     return destination
 
 
@@ -85,12 +86,9 @@ def test_a_catalog_in_postgres_and_data_in_s3(conninfo: str, s3: S3Server, tmp_p
     )
     assert_filled(LakeReader(f"postgres:{uri} password={it['password']}", ", METADATA_SCHEMA 'the lake'"))
     # A wrong secret is told, and not shown
-    wrong = opened(
-        tmp_path, **settings, secrets={"key_id": s3.access_key, "secret": "do-not-show"}, data_inlining_row_limit=0
-    )
+    wrong = {"key_id": s3.access_key, "secret": "do-not-show"}
     with pytest.raises(DestinationError) as raised:
-        write(wrong, 3)
-    wrong.shutdown()
+        opened(tmp_path, **settings, secrets=wrong, data_inlining_row_limit=0)
     assert "do-not-show" not in f"{raised.value} {raised.value.detail}"
 
 
@@ -127,6 +125,7 @@ def test_two_pipelines_write_to_one_lake(tmp_path: Path) -> None:
     first = opened(tmp_path)
     second = DuckDBDestination(lake_settings(tmp_path, namespace="other"))
     second.startup(DestinationContext(2, MemoryStore(), None))
+    second.claim()
     for destination in (first, second):
         filled(destination)
     for destination in (first, second):

@@ -55,6 +55,7 @@ class Place:
         else:
             destination = DuckDBDestination(lake_settings(self.root, **settings))
         destination.startup(DestinationContext(pipeline_id, store or MemoryStore(), None, tables))
+        destination.claim()
         self.opened.append(destination)
         return destination
 
@@ -404,6 +405,7 @@ def test_files_of_rows_are_gone_after_use(tmp_path: Path) -> None:
     for settings in (duckdb_settings(tmp_path / "other.duckdb"), lake_settings(tmp_path, staging=str(tmp_path))):
         other = DuckDBDestination(settings)
         other.startup(DestinationContext(1, MemoryStore(), None, (A,)))
+        other.claim()
         other.shutdown()
     assert [path.name for path in tmp_path.glob("headrace-staging-1-*")] == [left.name]
     place.close()

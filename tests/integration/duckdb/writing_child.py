@@ -22,6 +22,7 @@ TABLES = [example_table(21, "a", {"id": "int8"}, ("id",)), example_table(22, "b"
 def main(path: str) -> None:
     destination = DuckDBDestination(DuckDBConfig(database=path))
     destination.startup(DestinationContext(1, MemoryStore(), None))
+    destination.claim()
     applied = destination.applied_lsn(TABLES[0])
     if applied is None:
         for table in TABLES:

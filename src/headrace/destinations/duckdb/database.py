@@ -89,6 +89,18 @@ class Database:
                 self._drop()
                 raise
 
+    def probe(self) -> None:
+        """Open the database and let it go again, to tell early what is wrong. One that another process has is left."""
+        try:
+            connection = self._opened()
+            try:
+                self.place.attach(connection)
+            finally:
+                connection.close()
+        except duckdb.Error as error:
+            if not is_locked(error):
+                raise failure(error, f"open {self.place.text}", self.place.secrets) from None
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -81,24 +82,24 @@ class DuckDBDestination:
         database.on_failure = records.forget_all
         # Nobody else reads what lies there.
         database.overflow = staging.path
-        database.open()
-        try:
-            with database.transaction("open the record of the pipeline") as session:
-                records.open(session)
-                quarantine.open(session)
-            staging.open()
-        except BaseException:
-            database.close()
-            raise
+        # Another run may need the file until it ends: it is opened for good by the claim.
+        database.probe()
         maintenance = None
         if isinstance(settings, DuckLakeConfig) and settings.maintenance.enabled:
-            maintenance = Maintenance(database, settings.maintenance)
-            maintenance.start()
+            maintenance = Maintenance(database, settings.maintenance, records.check)
         tables = Tables(name, records, context.store)
         self._open = _Open(context, database, records, tables, plans, quarantine, staging, maintenance)
 
     def claim(self) -> None:
-        pass
+        opened = self._opened
+        opened.database.open()
+        with opened.database.transaction("claim the database") as session:
+            opened.records.open(session)
+            opened.quarantine.open(session)
+            opened.records.claim(session, opened.context)
+        opened.staging.open()
+        if opened.maintenance is not None:
+            opened.maintenance.start()
 
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         record = self._record(schema)
@@ -110,7 +111,7 @@ class DuckDBDestination:
 
     def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
         opened = self._opened
-        with opened.database.transaction("prepare a copy") as session:
+        with self._transaction("prepare a copy") as session:
             record = opened.records.of(session, schema.table.id)
             if record is not None:
                 # Readers see its rows until the first part of the copy takes their place.
@@ -120,7 +121,7 @@ class DuckDBDestination:
 
     def drop_table(self, schema: ReplicatedTableSchema) -> None:
         opened = self._opened
-        with opened.database.transaction("drop a table") as session:
+        with self._transaction("drop a table") as session:
             record = opened.records.of(session, schema.table.id)
             if record is not None:
                 opened.tables.drop(session, record)
@@ -140,7 +141,7 @@ class DuckDBDestination:
         try:
             rejected = rejections([rows])
             doing = f"copy table {schema.table.name}"
-            with opened.database.transaction(doing) as session, blamed(schema, self._place.secrets):
+            with self._transaction(doing) as session, blamed(schema, self._place.secrets):
                 table = self._copied_into(session, schema, rows.arrow_schema)
                 self._insert(session, schema, table, staged)
                 opened.quarantine.add(session, schema, rejected)
@@ -169,7 +170,7 @@ class DuckDBDestination:
 
     def write_events(self, batch: EventBatch) -> Durability:
         opened = self._opened
-        # Nobody else works on these tables meanwhile: what is found here is so in the transaction too.
+        # Nobody else works on these tables under our epoch: what is found here is so in the transaction too.
         with opened.database.look("read the record of the pipeline") as session:
             ids = [part.schema.table.id for part in batch.tables]
             records = {table: record for table in ids if (record := opened.records.of(session, table)) is not None}
@@ -183,7 +184,11 @@ class DuckDBDestination:
                     read.append(read_part(part, mode, None if record is None else record.lsn, opened.staging))
             if read:
                 with opened.database.transaction("write a batch") as session:
+                    opened.records.check(session)
                     self._write(session, read, records, batch.end)
+                    if any(part.schema.table.id not in records for part in parts):
+                        # Of these the claim of another run changes nothing that this batch changes.
+                        opened.records.touch(session)
         finally:
             opened.staging.discard([one for part in read for one in part.staged])
         return Durability.DURABLE
@@ -204,6 +209,15 @@ class DuckDBDestination:
         maintenance = self._opened.maintenance
         if maintenance is not None:
             maintenance.maintain()
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[Session]:
+        """A transaction that is committed only under our epoch."""
+        opened = self._opened
+        with opened.database.transaction(doing) as session:
+            opened.records.check(session)
+            yield session
+            opened.records.touch(session)
 
     def _write(self, session: Session, read: Sequence[ReadPart], records: Mapping[int, TableRecord], end: Lsn) -> None:
         opened = self._opened

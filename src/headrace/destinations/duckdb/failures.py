@@ -21,6 +21,7 @@ from ..translated import translated
 __all__ = ["blamed", "failure", "is_broken", "is_locked"]
 
 _LOCKED = "Could not set lock"
+_ATTACHED = "Unique file handle conflict"
 # These speak of names, files and hosts. All others may quote what was in a row.
 _TELLING = (
     duckdb.IOException,
@@ -46,8 +47,10 @@ _OF_ALL = (
 
 
 def is_locked(error: duckdb.Error) -> bool:
-    """Whether another process has the file."""
-    return isinstance(error, duckdb.IOException) and _LOCKED in str(error)
+    """Whether another process has the file, or another destination in this one."""
+    return (isinstance(error, duckdb.IOException) and _LOCKED in str(error)) or (
+        isinstance(error, duckdb.BinderException) and _ATTACHED in str(error)
+    )
 
 
 def is_broken(error: BaseException) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import structlog
 
 from ...config.duckdb import DuckLakeMaintenanceConfig
-from ...errors import DestinationError
-from .database import Database
+from ...errors import DestinationError, DestinationFenced
+from .database import Database, Session
 from .places import literal
 
 __all__ = ["Maintenance"]
@@ -19,8 +20,11 @@ _log = structlog.get_logger("headrace.destinations.ducklake")
 class Maintenance:
     """A thread that does a round now and then. Batches wait for one statement of it at most."""
 
-    def __init__(self, database: Database, settings: DuckLakeMaintenanceConfig) -> None:
-        self._database, self._settings = database, settings
+    def __init__(
+        self, database: Database, settings: DuckLakeMaintenanceConfig, check: Callable[[Session], None]
+    ) -> None:
+        """`check` raises DestinationFenced when another run does the maintenance."""
+        self._database, self._settings, self._check = database, settings, check
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -48,11 +52,14 @@ class Maintenance:
             f"CALL ducklake_delete_orphaned_files({lake}, older_than => {old})",
         ):
             with self._database.look("maintain the lake") as session:
+                self._check(session)
                 session.run(statement)
 
     def _run(self) -> None:
         while not self._stopping.wait(self._settings.interval_s):
             try:
                 self.maintain()
+            except DestinationFenced:
+                return
             except DestinationError as error:
                 _log.warning("maintenance failed; trying again later", error=str(error), hint=error.hint)

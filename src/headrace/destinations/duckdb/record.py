@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
 from ...config.table_mode import TableMode
+from ...errors import DestinationFenced, DestinationRejected
 from ...lsn import INVALID_LSN, Lsn
 from ...schema import OWN_SCHEMA
 from ..change_log import position_of_copy
+from ..contract import DestinationContext, SourceIdentity
 from ..copied_parts import read_parts, write_parts
 from .columns import quoted
 from .database import Session
@@ -63,12 +65,19 @@ class TableRecord:
 class Records:
     """The records of one pipeline. All methods are for whoever has the session.
 
-    Nobody else writes them, so what was read once is remembered: a lake is slow to ask. When a transaction fails,
-    `forget_all` must be called before anybody asks again.
+    Nobody else writes them under our epoch, so what was read once is remembered: a lake is slow to ask. When a
+    transaction fails, `forget_all` must be called before anybody asks again.
+
+    The epoch stands in a table of one row. Every transaction that writes reads it, and changes a row that a claim
+    changes too, so that of a write and a claim at the same time one fails: `advance` does for the tables of a batch,
+    and `touch` for everything else.
     """
 
     def __init__(self, pipeline_id: int, database: str) -> None:
         self._database = database
+        self._pipeline_id = pipeline_id
+        self._owner = quoted(database, OWN_SCHEMA, f"pipeline_{pipeline_id}")
+        self._epoch = 0
         self._table = quoted(database, OWN_SCHEMA, f"{_PREFIX}{pipeline_id}")
         self._known: dict[int, TableRecord] | None = None
 
@@ -80,6 +89,40 @@ class Records:
             "table_name VARCHAR, mode VARCHAR, columns VARCHAR, lsn VARCHAR, copied_parts VARCHAR, "
             "schema_version VARCHAR, stale BOOLEAN)"
         )
+
+    def claim(self, session: Session, context: DestinationContext) -> None:
+        """Raise the epoch. Raises DestinationRejected if the pipeline of this id has another source."""
+        session.run(
+            f"CREATE TABLE IF NOT EXISTS {self._owner} (epoch BIGINT, writes BIGINT, run_id VARCHAR, "
+            "system_id VARCHAR, database_name VARCHAR)"
+        )
+        found = session.rows(f"SELECT epoch, system_id, database_name FROM {self._owner}")
+        before = SourceIdentity(*found[0][1:]) if found and found[0][1] is not None else None
+        if before is not None and context.source not in (None, before):
+            msg = f"the tables of pipeline {self._pipeline_id} belong to {before}, not to {context.source}"
+            raise DestinationRejected(msg, hint="give one of the two pipelines another id, or another database")
+        source = context.source or before
+        values = [context.run_id, *((None, None) if source is None else (source.system_id, source.database))]
+        self._known, self._epoch = None, (found[0][0] if found else 0) + 1
+        if found:
+            # `writes` and `lsn` too: DuckDB finds a conflict only where two transactions update the same column.
+            kept = f"epoch = {self._epoch}, writes = writes + 1, run_id = ?, system_id = ?, database_name = ?"
+            session.run(f"UPDATE {self._owner} SET {kept}", values)
+            session.run(f"UPDATE {self._table} SET lsn = lsn")
+        else:
+            session.run(f"INSERT INTO {self._owner} VALUES ({self._epoch}, 0, ?, ?, ?)", values)
+
+    def check(self, session: Session) -> None:
+        """Raise DestinationFenced if another run has claimed the database."""
+        found = session.rows(f"SELECT epoch, run_id FROM {self._owner}")
+        if not found or found[0][0] != self._epoch:
+            msg = f"another run of pipeline {self._pipeline_id} has taken over the database {self._database}"
+            detail = f"its epoch is {found[0][0]} (run {found[0][1]}), this run has {self._epoch}" if found else None
+            raise DestinationFenced(msg, detail=detail)
+
+    def touch(self, session: Session) -> None:
+        """Make the transaction fail if another run claims the database before it is committed."""
+        session.run(f"UPDATE {self._owner} SET writes = writes + 1")
 
     def of(self, session: Session, table_id: int) -> TableRecord | None:
         return self._all(session).get(table_id)

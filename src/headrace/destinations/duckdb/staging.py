@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import shutil
 import tempfile
 import uuid
@@ -99,7 +101,7 @@ def _piece(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 
 class Staging:
-    """A directory for the files of one run. Those of a run that was killed go when the next one begins."""
+    """A directory for the files of one run, locked while it lives. Those of dead runs go when the next one begins."""
 
     def __init__(self, root: str | None, place: str, pipeline_id: int, *, shared: bool) -> None:
         """`place`: the database, since others of the same pipeline, or of another with its id, may use the same root.
@@ -108,6 +110,7 @@ class Staging:
         self._shared = shared
         above = Path(root) if root is not None else Path(tempfile.gettempdir())
         self._prefix = f"headrace-staging-{pipeline_id}-{hashlib.sha256(place.encode()).hexdigest()[:12]}-"
+        self._lock: int | None = None
         self._above, self._own = above, above / f"{self._prefix}{uuid.uuid4().hex[:12]}"
 
     @property
@@ -117,10 +120,15 @@ class Staging:
     def open(self) -> None:
         self._above.mkdir(parents=True, exist_ok=True)
         self._clear()
-        self._own.mkdir(mode=0o700)
+        self._own.mkdir(mode=0o700, exist_ok=True)
+        if self._lock is None:
+            self._lock = _locked(self._own)
 
     def close(self) -> None:
         shutil.rmtree(self._own, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def put(self, rows: Rows, schema: pa.Schema, each: _Each | None = None) -> list[Staged]:
         """All rows; `each` makes of a batch one with `schema`."""
@@ -133,5 +141,23 @@ class Staging:
                 Path(one.path).unlink(missing_ok=True)
 
     def _clear(self) -> None:
+        """Remove the directories of runs that have ended. One that was replaced may still read its files."""
         for left in self._above.glob(f"{self._prefix}*"):
-            shutil.rmtree(left, ignore_errors=True)
+            lock = None if left == self._own else _locked(left)
+            if lock is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(directory: Path) -> int | None:
+    """A descriptor that holds the directory's lock; None: a live process has it, or the directory is gone."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor

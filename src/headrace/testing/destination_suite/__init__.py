@@ -19,12 +19,13 @@ or said to be a gap:
 
 quarantined   what the quarantine has of a table
 in_mode       the same place, with another mode (changelog, soft_delete)
-reopened      a new object over the same place, as after a restart
+reopened      a new object over the same place, as after a restart, or while the first is still open
 interrupted   the next commit fails, before or after it took effect
 spark         a fixture: a SparkSession, for destinations that need one
 
-A gap is named by a test; or by one of these words, by `follows`, `applied_lsn` or `copied_parts`, for all tests that
-need it. It has a kind and a reason, and is a strict xfail: a gap that was closed fails until it is taken out.
+A gap is named by a test; or by one of these words, by `follows`, `applied_lsn`, `copied_parts` or `claim`, for all
+tests that need it. It has a kind and a reason, and is a strict xfail: a gap that was closed fails until it is taken
+out.
 
 Tests of full size are marked `long`.
 """

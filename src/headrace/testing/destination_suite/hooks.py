@@ -56,7 +56,7 @@ class DestinationHooks:
         raise _not_given(self, "in_mode")
 
     def reopened(self, destination: Any) -> Destination:
-        """A new destination, not started, over the place of one that was shut down."""
+        """A new destination, not started, over the place of one that was shut down; or not yet, where two runs meet."""
         raise _not_given(self, "reopened")
 
     def interrupted(self, destination: Any, moment: Moment) -> AbstractContextManager[None]:

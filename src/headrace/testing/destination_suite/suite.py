@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .copies import CopySuite
 from .crashes import CrashSuite
+from .fencing import FencingSuite
 from .hooks import DestinationHooks
 from .keyless_tables import KeylessTableSuite
 from .modes import ModeSuite
@@ -24,6 +25,7 @@ AREAS: dict[str, type] = {
     "Schema changes": SchemaChangeSuite,
     "Policies": PolicySuite,
     "Repeats, crashes and restarts": CrashSuite,
+    "Fencing": FencingSuite,
     "Modes": ModeSuite,
     "Names": NameSuite,
     "Size": SizeSuite,
@@ -39,6 +41,7 @@ class DestinationSuite(
     SchemaChangeSuite,
     PolicySuite,
     CrashSuite,
+    FencingSuite,
     ModeSuite,
     NameSuite,
     SizeSuite,
