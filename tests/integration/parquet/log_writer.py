@@ -19,6 +19,7 @@ STEP = 10
 def main(location: str) -> None:
     destination = ParquetDestination(ParquetConfig(location=location))
     destination.startup(DestinationContext(1, MemoryStore(), None))
+    destination.claim()
     if not destination.copied_parts(ORDERS):
         destination.write_table_rows(ORDERS, local_rows(ORDERS, []), 0)
     applied = destination.applied_lsn(ORDERS) or Lsn(STEP)

@@ -38,7 +38,9 @@ def test_what_was_acknowledged_is_there_once(seed: int, tmp_path: Path) -> None:
     assert found == list(range(found[-1] + 1))
     assert found[-1] in (acknowledged, acknowledged + 1)
     # The next start leaves only files that count.
-    ParquetDestination(ParquetConfig(location=str(location))).startup(context)
+    again = ParquetDestination(ParquetConfig(location=str(location)))
+    again.startup(context)
+    again.claim()
     named = open_log(str(location)).table("public.orders").files()
     assert sorted(named) == sorted(str(path) for path in location.rglob("*.parquet"))
 

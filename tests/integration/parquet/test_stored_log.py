@@ -194,6 +194,7 @@ def test_transforms_apply_once(tmp_path: Path, own: bool) -> None:
     location, store = tmp_path / "log", MemoryStore()
     destination = ParquetDestination(ParquetConfig(location=str(location)))
     destination.startup(DestinationContext(1, store, None))
+    destination.claim()
     destination.write_table_rows(ORDERS, local_rows(ORDERS, [{"id": 1, "name": "copied", "note": "secret"}]), 0)
     changes = transaction(Lsn(100), Inserted(ORDERS, {"id": 2, "name": "streamed", "note": "secret"}))
     destination.write_events(batch_of(changes, end=Lsn(200)))

@@ -51,6 +51,7 @@ class Source:
         self.copies = MemoryStore()
         self.log = ParquetDestination(ParquetConfig(location=str(location)))
         self.log.startup(CONTEXT)
+        self.log.claim()
         self.direct = MemoryDestination()
         for destination in (self.log, self.direct):
             destination.write_table_rows(ORDERS, local_rows(ORDERS, [order(key) for key in range(5)]), 0)
@@ -147,6 +148,7 @@ def test_one_that_was_cut_off_goes_on(source: Source, tmp_path: Path) -> None:
     source.replay(target())
     written = DurableDestination(tmp_path / "target.db")
     written.startup(CONTEXT)
+    written.claim()
     assert sorted(row["id"] for row in written.rows("public.orders")) == [13, 14]
     changes = [(change.commit_lsn, change.tx_ordinal) for change in written.change_log("public.orders")]
     assert len(changes) == len(set(changes)) == 6
@@ -197,6 +199,7 @@ def test_a_commit_within_a_batch(tmp_path: Path) -> None:
             source.replay(destination, until=None if until is None else Lsn(until))
         assert keys(replayed) == expected
         durable.startup(CONTEXT)
+        durable.claim()
         assert sorted(row["id"] for row in durable.rows("public.orders")) == expected
     changes = [(change.commit_lsn, change.tx_ordinal) for change in durable.change_log("public.orders")]
     assert len(changes) == len(set(changes))
@@ -318,6 +321,8 @@ def test_progress_is_told_in_commits(source: Source) -> None:
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
-    ParquetDestination(ParquetConfig(location=str(tmp_path))).startup(CONTEXT)
+    log = ParquetDestination(ParquetConfig(location=str(tmp_path)))
+    log.startup(CONTEXT)
+    log.claim()
     with pytest.raises(TableNotFound, match="no tables"):
         Replay(open_log(str(tmp_path)), MemoryDestination(), CONTEXT, MemoryStore()).run()

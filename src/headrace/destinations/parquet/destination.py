@@ -4,33 +4,39 @@ Nothing that is written counts until the manifest is there, which is written las
 are directories, by one upload in an object store. A manifest's name tells its place and what it brings, so that a
 restart lists names and opens nothing. Files of attempts that came to nothing are named by none, and removed at the next
 start.
+
+A run claims the log by a file that only one run can create. Then it marks each table's log with a manifest of its
+epoch: what an earlier run publishes behind that does not count, however late it comes.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 
 from ...config.parquet import ParquetConfig
-from ...errors import ConfigError
+from ...errors import ConfigError, DestinationConflict, DestinationFenced, DestinationRejected
 from ...events import Relation, Truncate
 from ...lsn import INVALID_LSN, Lsn
 from ...schema import ReplicatedTableSchema
 from ..batch import Changes, EventBatch, TableBatch
-from ..contract import DestinationContext, Durability
+from ..contract import DestinationContext, Durability, SourceIdentity
 from ..rows import Rows
 from .data_files import FileWriter, RowKind
-from .layout import OWNER, ManifestKind, new_directory, table_id_of
+from .layout import EPOCHS, OWNER, ManifestKind, epoch_path, new_attempt, new_directory, table_id_of
 from .manifest import FORMAT, DataFile, Manifest, StoredRows, StoredStep, to_json
 from .storage import Storage
 from .table_log import TableLog, leftovers, read_log
 
 __all__ = ["ParquetDestination"]
+
+_CLAIMS_AT_ONCE = 16
+"""Tables whose logs are marked at a time: each takes two listings and an upload."""
 
 
 class ParquetDestination:
@@ -43,22 +49,52 @@ class ParquetDestination:
         self._settings = settings
         self._storage = Storage(settings.location, dict(settings.storage_options))
         self._pipeline_id = 0
+        self._context: DestinationContext | None = None
+        self._epoch = 0
         self._lock = threading.Lock()
         self._directories: dict[int, str] = {}
         self._logs: dict[int, TableLog] = {}
 
     def startup(self, context: DestinationContext) -> None:
         """Raises ConfigError if the location is another pipeline's."""
-        self._pipeline_id = context.pipeline_id
-        _claim(self._storage, context.pipeline_id)
-        for directory in self._storage.directories():
-            table_id = table_id_of(directory)
-            if table_id is not None:
-                self._directories[table_id] = directory
-                self._storage.delete(leftovers(self._storage, directory))
+        self._context, self._pipeline_id, self._epoch = context, context.pipeline_id, 0
+        _check_owner(self._storage, context.pipeline_id)
+        self._find_tables()
 
     def claim(self) -> None:
-        pass
+        assert self._context is not None, "claim comes after startup"
+        _check_owner(self._storage, self._pipeline_id)
+        if self._storage.read(OWNER) is None:
+            content = {"format": FORMAT, "pipeline_id": self._pipeline_id, "contents": "a change log of headrace"}
+            self._storage.publish(OWNER, json.dumps(content).encode())
+        self._epoch = _claimed_epoch(self._storage, self._context)
+        self._find_tables()
+        with ThreadPoolExecutor(_CLAIMS_AT_ONCE) as pool:
+            list(pool.map(self._claim_table, self._directories.values()))
+
+    def _find_tables(self) -> None:
+        found = {table_id_of(directory): directory for directory in self._storage.directories()}
+        with self._lock:
+            self._logs.clear()
+            self._directories = {table_id: name for table_id, name in found.items() if table_id is not None}
+
+    def _claim_table(self, directory: str) -> None:
+        """Take over a table's log, then remove what can no longer be published to it."""
+        log = read_log(self._storage, directory)
+        if not log.gone:
+            name = log.named(self._attempt(), ManifestKind.CLAIM)
+            content = {"format": FORMAT, "pipeline_id": self._pipeline_id, "written_at": _now()}
+            self._storage.publish(log.path(name), json.dumps(content).encode())
+        self._storage.delete(leftovers(self._storage, directory))
+
+    def _check_epoch(self) -> None:
+        """Raise DestinationFenced if another run has claimed the log."""
+        if self._epoch and self._storage.read(epoch_path(self._epoch + 1)) is not None:
+            msg = f"another run of pipeline {self._pipeline_id} has taken over the log at {_shown(self._storage)}"
+            raise DestinationFenced(msg, detail=f"this run has epoch {self._epoch}, and {self._epoch + 1} is claimed")
+
+    def _attempt(self) -> str:
+        return new_attempt(self._epoch)
 
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         return self._log(schema).applied
@@ -70,14 +106,16 @@ class ParquetDestination:
         """Begin another generation. Readers have the one before until the new copy's first rows are there."""
         log = self._log(schema)
         if not log.empty:
-            self._publish(log, Manifest(log.named(_token(), ManifestKind.BEGIN), schema, self._pipeline_id, _now()))
+            self._publish(
+                log, Manifest(log.named(self._attempt(), ManifestKind.BEGIN), schema, self._pipeline_id, _now())
+            )
 
     def drop_table(self, schema: ReplicatedTableSchema) -> None:
         """Remove the table's files, and say that it is gone."""
         log = self._log(schema)
         if log.sequence == 0:
             return
-        name = log.named(_token(), ManifestKind.GONE)
+        name = log.named(self._attempt(), ManifestKind.GONE)
         self._publish(log, Manifest(name, schema, self._pipeline_id, _now()))
         kept = log.path(name)
         self._storage.delete([path for path in self._storage.files(log.directory) if path != kept])
@@ -86,7 +124,7 @@ class ParquetDestination:
         log = self._log(schema)
         if part in log.parts:
             return Durability.DURABLE
-        attempt = _token()
+        attempt = self._attempt()
         with self._discarded(log, attempt):
             stored = self._stored(log, attempt, schema, rows, "copy")
         count = len(stored.files) + len(stored.rejected)
@@ -114,7 +152,7 @@ class ParquetDestination:
         applied = log.applied or INVALID_LSN
         if end <= applied or not part.steps:
             return
-        attempt = _token()
+        attempt = self._attempt()
         with self._discarded(log, attempt):
             steps = tuple(self._steps(part, log, attempt))
         rows = [step for step in steps if isinstance(step, StoredRows)]
@@ -168,9 +206,12 @@ class ParquetDestination:
     def _publish(self, log: TableLog, manifest: Manifest) -> None:
         """From here on it counts. If the answer is lost, the names tell next time whether it does."""
         table_id = manifest.schema.table.id
+        self._check_epoch()
         with self._lock:
             self._logs.pop(table_id, None)
         self._commit(log.path(manifest.name), to_json(manifest))
+        # Published behind the mark of another run, it does not count.
+        self._check_epoch()
         with self._lock:
             self._logs[table_id] = log.after(manifest.name)
 
@@ -189,16 +230,36 @@ class ParquetDestination:
             raise
 
 
-def _claim(storage: Storage, pipeline_id: int) -> None:
+def _check_owner(storage: Storage, pipeline_id: int) -> None:
     known = storage.read(OWNER)
-    if known is None:
-        content = {"format": FORMAT, "pipeline_id": pipeline_id, "contents": "a change log of headrace"}
-        storage.publish(OWNER, json.dumps(content).encode())
-        return
-    owner = json.loads(known)["pipeline_id"]
+    owner = pipeline_id if known is None else json.loads(known)["pipeline_id"]
     if owner != pipeline_id:
-        msg = f"the location {storage.root.partition('?')[0]} belongs to pipeline {owner}"
+        msg = f"the location {_shown(storage)} belongs to pipeline {owner}"
         raise ConfigError(msg, hint="give each pipeline a location of its own")
+
+
+def _claimed_epoch(storage: Storage, context: DestinationContext) -> int:
+    """Claim the next epoch. Raises DestinationConflict if another run was quicker."""
+    epochs = sorted(path for path in storage.files(EPOCHS) if path.endswith(".json"))
+    known = storage.read(epochs[-1]) if epochs else None
+    record = {} if known is None else json.loads(known)
+    before = SourceIdentity(**record["source"]) if record.get("source") else None
+    if before is not None and context.source not in (None, before):
+        msg = f"the log of pipeline {context.pipeline_id} belongs to {before}, not to {context.source}"
+        raise DestinationRejected(
+            msg, detail=_shown(storage), hint="give one of the two pipelines another id, and another location"
+        )
+    epoch, source = int(record.get("epoch", 0)) + 1, context.source or before
+    told = None if source is None else {"system_id": source.system_id, "database": source.database}
+    content = {"epoch": epoch, "run_id": context.run_id, "source": told, "claimed_at": _now()}
+    if not storage.create(epoch_path(epoch), json.dumps(content).encode()):
+        msg = f"another run of pipeline {context.pipeline_id} claims the log at {_shown(storage)}"
+        raise DestinationConflict(msg)
+    return epoch
+
+
+def _shown(storage: Storage) -> str:
+    return storage.root.partition("?")[0]
 
 
 def _file_prefix(log: TableLog, attempt: str) -> str:
@@ -217,10 +278,6 @@ def _last_schema(part: TableBatch) -> ReplicatedTableSchema:
         if isinstance(step, Changes):
             return step.schema
     return part.schema
-
-
-def _token() -> str:
-    return secrets.token_hex(6)
 
 
 def _now() -> str:

@@ -1,6 +1,7 @@
 """Names and places of a log's files. What a restart has to know stands in names: no file is opened for it.
 
 headrace.json                                            whose log this is
+epochs/0000000001.json                                   one per run: who claimed the log, last in the one named highest
 public.orders.16384/                                     a table; its OID is what counts
     manifests/000001-0000000007-9f2c…-changes-….json     generation, sequence, attempt, what it is, how many files
     generation=1/copy/0000000001-….parquet               rows of the initial copy
@@ -11,6 +12,7 @@ public.orders.16384/                                     a table; its OID is wha
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -19,17 +21,23 @@ from ...lsn import Lsn
 from ...schema import TableSchema
 
 __all__ = [
+    "EPOCHS",
     "OWNER",
     "ManifestKind",
     "ManifestName",
     "attempt_of",
     "content_generation",
+    "counting",
+    "epoch_path",
     "is_staged",
+    "new_attempt",
     "new_directory",
     "table_id_of",
 ]
 
 OWNER = "headrace.json"
+EPOCHS = "epochs"
+_TOKEN_DIGITS, _EPOCH_DIGITS = 12, 8
 _SHOWN = 60
 """Characters of a name that are shown: that of a directory may have 255."""
 _NAME = re.compile(r"(\d{6,})-(\d{10,})-([0-9a-f]+)-([a-z]+)-(\d+)-(\d+)\.json")
@@ -46,6 +54,8 @@ class ManifestKind(str, Enum):
     CHANGES = "changes"
     GONE = "gone"
     """The table has left the publication."""
+    CLAIM = "claim"
+    """Another run has taken over. What a run before it publishes from here on does not count."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,6 +86,34 @@ class ManifestName:
     @property
     def end(self) -> Lsn:
         return Lsn(self.value)
+
+    @property
+    def epoch(self) -> int:
+        """Of the run that wrote it; 0: it was written before runs had epochs, or by none that claimed the log."""
+        return int(self.attempt[:_EPOCH_DIGITS], 16) if len(self.attempt) > _TOKEN_DIGITS else 0
+
+
+def new_attempt(epoch: int) -> str:
+    """What tells an attempt from all others, with the epoch of its run in front."""
+    token = secrets.token_hex(_TOKEN_DIGITS // 2)
+    return f"{epoch:0{_EPOCH_DIGITS}x}{token}" if epoch else token
+
+
+def epoch_path(epoch: int) -> str:
+    """The file whose existence says that an epoch was claimed."""
+    return f"{EPOCHS}/{epoch:010d}.json"
+
+
+def counting(names: Iterable[ManifestName]) -> list[ManifestName]:
+    """The manifests that count, in order: none that a run published after another had taken the table over."""
+    kept: list[ManifestName] = []
+    for name in sorted(names, key=lambda name: (name.sequence, name.epoch, name)):
+        if kept and name.epoch < max(kept[-1].epoch, 0):
+            continue
+        while kept and kept[-1].sequence == name.sequence and kept[-1].epoch < name.epoch:
+            kept.pop()
+        kept.append(name)
+    return kept
 
 
 def new_directory(table: TableSchema) -> str:

@@ -69,7 +69,8 @@ class ParquetLog:
         generation = content_generation(names)
         if generation is None:
             return None
-        own = [name for name in names if name.generation == generation and name.kind is not ManifestKind.BEGIN]
+        marks = (ManifestKind.BEGIN, ManifestKind.CLAIM)
+        own = [name for name in names if name.generation == generation and name.kind not in marks]
         # The parts of a copy first: one that goes on while others stream is none that changes have to wait for.
         own.sort(key=lambda name: (name.kind is not ManifestKind.COPY, name.sequence))
         last = max(own, key=lambda name: name.sequence)

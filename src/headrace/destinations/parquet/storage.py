@@ -90,6 +90,26 @@ class Storage:
             fs.pipe_file(staged, content)
             fs.mv(staged, f"{root}/{path}")
 
+    def create(self, path: str, content: bytes) -> bool:
+        """Publish a file unless one of its name is there; whether it was not. One of several at once succeeds.
+
+        Where the file system has no such operation, it is looked for first.
+        """
+        with _told("write", self.address(path)):
+            if self.local is not None:
+                return _created_locally(self.local / path, content)
+            fs, root = self._opened()
+            self._make_directory(fs, f"{root}/{path}")
+            try:
+                fs.pipe_file(f"{root}/{path}", content, mode="create")
+            except FileExistsError:
+                return False
+            except TypeError:
+                if fs.exists(f"{root}/{path}"):
+                    return False
+                fs.pipe_file(f"{root}/{path}", content)
+            return True
+
     @contextlib.contextmanager
     def output(self, path: str) -> Iterator[BinaryIO]:
         """A new file to write to, which is durable in the end."""
@@ -156,6 +176,22 @@ def _publish_locally(target: Path, content: bytes) -> None:
         _sync(file)
     os.replace(staged, target)
     _sync_directory(target.parent)
+
+
+def _created_locally(target: Path, content: bytes) -> bool:
+    _make_directories(target.parent)
+    staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        with staged.open("wb") as file:
+            file.write(content)
+            _sync(file)
+        os.link(staged, target)
+    except FileExistsError:
+        return False
+    finally:
+        staged.unlink(missing_ok=True)
+    _sync_directory(target.parent)
+    return True
 
 
 def _make_directories(directory: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...lsn import Lsn
-from .layout import ManifestKind, ManifestName, attempt_of, is_staged
+from .layout import ManifestKind, ManifestName, attempt_of, counting, is_staged
 from .manifest import StoredRows, from_json
 from .storage import Storage
 
@@ -22,6 +22,8 @@ class TableLog:
     """That of the last manifest, in any generation."""
     parts: frozenset[int] = field(default_factory=frozenset)
     applied: Lsn | None = None
+    gone: bool = False
+    """Whether the last manifest says that the table has left."""
 
     @property
     def empty(self) -> bool:
@@ -52,7 +54,7 @@ class TableLog:
             parts |= {name.value}
         elif name.kind is ManifestKind.CHANGES:
             applied = name.end
-        return TableLog(self.directory, generation, name.sequence, parts, applied)
+        return TableLog(self.directory, generation, name.sequence, parts, applied, name.kind is ManifestKind.GONE)
 
 
 def read_log(storage: Storage, directory: str) -> TableLog:
@@ -64,9 +66,9 @@ def read_log(storage: Storage, directory: str) -> TableLog:
 
 
 def manifest_names(storage: Storage, directory: str) -> list[ManifestName]:
-    """In order."""
+    """Those that count, in order."""
     found = [ManifestName.parse(path.rpartition("/")[2]) for path in storage.files(f"{directory}/manifests")]
-    return sorted(name for name in found if name is not None)
+    return counting(name for name in found if name is not None)
 
 
 def leftovers(storage: Storage, directory: str) -> list[str]:

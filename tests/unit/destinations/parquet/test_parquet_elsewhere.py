@@ -60,6 +60,7 @@ def location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def opened(location: str) -> ParquetDestination:
     destination = ParquetDestination(ParquetConfig(location=location))
     destination.startup(CONTEXT)
+    destination.claim()
     return destination
 
 

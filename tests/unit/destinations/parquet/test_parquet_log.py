@@ -20,7 +20,7 @@ from headrace.destinations.contract import DestinationContext
 from headrace.destinations.parquet import ParquetDestination, open_log
 from headrace.destinations.parquet.layout import ManifestKind, ManifestName, new_directory, table_id_of
 from headrace.destinations.parquet.storage import Storage
-from headrace.errors import ConfigError, TableNotFound
+from headrace.errors import ConfigError, DestinationFenced, TableNotFound
 from headrace.events import Event
 from headrace.lsn import Lsn
 from headrace.schema import TableName
@@ -46,6 +46,7 @@ CONTEXT = DestinationContext(1, MemoryStore(), None)
 def opened(location: Path, **settings: Any) -> ParquetDestination:
     destination = ParquetDestination(ParquetConfig(location=str(location), **settings))
     destination.startup(CONTEXT)
+    destination.claim()
     return destination
 
 
@@ -258,3 +259,49 @@ def test_a_scheme_that_nobody_knows() -> None:
 
 def test_secrets_are_not_printed() -> None:
     assert "hush" not in repr(ParquetConfig(location="s3://x", storage_options={"secret": "hush"}))
+
+
+def test_a_manifest_that_a_replaced_run_publishes_late_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other run takes over between the last look at the epochs and the upload."""
+    settings = ParquetConfig(location=str(tmp_path))
+    first, second = ParquetDestination(settings), ParquetDestination(settings)
+    first.startup(CONTEXT)
+    first.claim()
+    first.write_table_rows(ORDERS, local_rows(ORDERS, [{"id": 1, "name": "a", "note": None}]), 0)
+    second.startup(CONTEXT)
+    commit = ParquetDestination._commit
+
+    def late(destination: ParquetDestination, path: str, content: bytes) -> None:
+        if destination is first:
+            second.claim()
+        commit(destination, path, content)
+
+    monkeypatch.setattr(ParquetDestination, "_commit", late)
+    row = {"id": 2, "name": "b", "note": None}
+    batch = batch_of(transaction(Lsn(100), Inserted(ORDERS, row)), end=Lsn(200))
+    with pytest.raises(DestinationFenced, match="another run of pipeline 1"):
+        first.write_events(batch)
+    assert second.applied_lsn(ORDERS) is None
+    table = open_log(str(tmp_path)).table("public.orders")
+    assert [name.kind for name in table.names] == [ManifestKind.COPY]
+    second.write_events(batch)
+    assert second.applied_lsn(ORDERS) == Lsn(200)
+    table = open_log(str(tmp_path)).table("public.orders")
+    assert [name.kind for name in table.names] == [ManifestKind.COPY, ManifestKind.CHANGES]
+    assert len(table.files()) == 2
+    # Its files go when the next run begins.
+    third = ParquetDestination(settings)
+    third.startup(CONTEXT)
+    third.claim()
+    assert len(list(tmp_path.rglob("*.parquet"))) == 2
+
+
+def test_of_two_runs_at_once_one_claims_the_log(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    assert storage.create("epochs/0000000001.json", b"{}")
+    assert not storage.create("epochs/0000000001.json", b"{}")
+    elsewhere = Storage("memory://claims")
+    assert elsewhere.create("epochs/0000000001.json", b"{}")
+    assert not elsewhere.create("epochs/0000000001.json", b"{}")

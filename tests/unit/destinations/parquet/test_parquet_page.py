@@ -23,6 +23,7 @@ def test_the_page_reads_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
     destination = ParquetDestination(ParquetConfig(location="./changes"))
     destination.startup(DestinationContext(1, MemoryStore(), None))
+    destination.claim()
     for key in (1, 2):
         row = {"id": key, "name": "a", "note": None}
         destination.write_table_rows(ORDERS, local_rows(ORDERS, [row]), 0)
