@@ -20,6 +20,7 @@ from duckdb_reading import DuckDBFile, duckdb_settings
 from headrace.destinations.duckdb import DuckDBDestination
 from headrace.errors import RetryPolicy
 from headrace.pgtypes.registry import TypeOptions, conversion_for
+from headrace.pipeline import batches, copying
 from headrace.postgres.publications import published_tables
 from headrace.schema import Column
 from headrace.stores import MemoryStore
@@ -192,6 +193,33 @@ def test_a_log_goes_on_with_the_key_as_text(conninfo: str, connection: Connectio
         assert it.is_text("periods", "valid_to")
         (last,) = (row for row in where.read("periods").to_pylist() if row["_headrace_op"] == "D")
         assert last["_headrace_before"]["valid_to"] == "infinity"
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "iceberg"])
+def test_tasks_meet_special_keys(
+    kind: str, conninfo: str, connection: Connection, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in large copies and batches, which the driver does not read itself."""
+    monkeypatch.setattr(copying, "SMALL_BYTES", -1)
+    monkeypatch.setattr(batches, "LOCAL_BYTES", -1)
+    for table in ("copied", "streamed"):
+        connection.execute(f"CREATE TABLE {table} (day date, valid_to date, v text, PRIMARY KEY (day, valid_to))")
+        connection.execute(f"INSERT INTO {table} VALUES ('2024-01-01', '2024-01-01', 'x')")
+    connection.execute("INSERT INTO copied VALUES ('2024-01-01', 'infinity', 'x')")
+    with scene(conninfo, connection, site(kind, tmp_path), spark, tmp_path) as it:
+        it.wait_equal("copied", "streamed")
+        for table in ("copied", "streamed"):
+            connection.execute(
+                f"INSERT INTO {table} VALUES ('2024-01-02', 'infinity', 'y'), ('2024-01-02', '-infinity', 'z')"
+            )
+        it.settle()
+        for table in ("copied", "streamed"):
+            connection.execute(f"UPDATE {table} SET v = 'changed' WHERE valid_to = 'infinity'")
+            connection.execute(f"DELETE FROM {table} WHERE valid_to = '-infinity'")
+        it.wait_equal("copied", "streamed")
+        # Only the column that needs it.
+        assert [it.is_text(table, "valid_to") for table in ("copied", "streamed")] == [True, True]
+        assert not any(it.is_text(table, "day") for table in ("copied", "streamed"))
 
 
 def test_a_policy_stops_the_table(conninfo: str, connection: Connection, spark: Any, tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ typmods = st.integers(-1, (1 << 31) - 1)
 texts = st.text(st.characters(exclude_categories=()), max_size=20)
 attnums = st.integers(1, 1600)
 
-plain_types = st.builds(PgType, oids, texts, texts, st.sampled_from("bcdempr"), delimiter=st.sampled_from(",;"))
+plain_types = st.builds(
+    PgType, oids, texts, texts, st.sampled_from("bcdempr"), delimiter=st.sampled_from(",;"), as_text=st.booleans()
+)
 types = st.recursive(
     plain_types,
     lambda inner: st.builds(PgType, oids, texts, texts, st.just("d"), inner | st.none(), inner | st.none(), typmods),
