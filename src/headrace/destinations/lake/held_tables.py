@@ -26,6 +26,9 @@ __all__ = ["Held", "HeldTables", "MakePlans"]
 
 MakePlans = Callable[[Iterable[TableName], Mapping[TableName, Sequence[str]]], dict[TableName, TablePlan]]
 
+_PATIENCE_S = 10.0
+"""Seconds that a table waits for the commit of another that has to leave its name."""
+
 _log = structlog.get_logger("headrace.destinations")
 
 
@@ -113,7 +116,15 @@ class HeldTables:
             if new.properties.get(COLUMNS) != columns:
                 held.table.set_property(COLUMNS, columns)
             return held.table
-        self._check_left(taken, held.text)
+        owner = taken.properties().get(TABLE_ID)
+        if self._is_ours(owner):
+            other = self._held.get(int(owner or 0))
+            if other is None or other.source == held.source:
+                # Perhaps dropped at the source: then it leaves, and the new copy takes its place.
+                msg = f"the table {held.text} still belongs to another table of the source"
+                raise DestinationConflict(msg)
+            self._move_away(int(owner or 0), held.plan.name, held)
+            return self.created(held, schema, rows)
         taken.set_property(COPY_AGAIN, "true")
         held.table = taken
         return taken
@@ -152,20 +163,21 @@ class HeldTables:
     def _rename(self, held: Held, source: TableName, name: tuple[str, ...], *, exists: bool) -> None:
         if name != held.name:
             if exists:
-                self._check_free(name, source)
+                self._make_free(name, source, held)
                 self._opened.rename(held.name, name)
                 _log.info("table renamed", table=held.text, name=".".join(name))
             held.table, held.plan = None, replace(held.plan, name=name)
 
-    def _check_free(self, name: tuple[str, ...], source: TableName) -> None:
+    def _make_free(self, name: tuple[str, ...], source: TableName, held: Held) -> None:
+        """Raise if the name is taken by a table that will not leave it; move one that must leave it out of the way."""
         found = self._opened.load(name)
         if found is None:
             return
         text = ".".join(name)
         properties = self._opened.properties(found, name)
         if properties.get(PIPELINE) == str(self._context.pipeline_id) and self._is_ours(properties.get(TABLE_ID)):
-            msg = f"table {source} cannot be renamed to {text} at the destination before another table leaves the name"
-            raise DestinationConflict(msg)
+            self._move_away(int(properties[TABLE_ID]), name, held, source)
+            return
         hint = f'drop or rename {text}, or give another name with destination.tables."{source}".name'
         raise DestinationRejected(f"table {source} was renamed, and there is a table {text} already", hint=hint)
 
@@ -173,10 +185,34 @@ class HeldTables:
         """Whether a source table is still in the pipeline."""
         return table_id is not None and self._context.store.get_table_state(int(table_id)) is not None
 
-    def _check_left(self, taken: LakeTable, name: str) -> None:
-        if self._is_ours(taken.properties().get(TABLE_ID)):
-            msg = f"the table {name} still belongs to another table of the source"
+    def _move_away(self, table_id: int, name: tuple[str, ...], held: Held, source: TableName | None = None) -> None:
+        """Give another table of ours, whose source has left this name too, a name of its own until it follows.
+
+        Tables that exchange their names would wait for each other otherwise: nobody tells of all renames at once.
+        Raises DestinationConflict while the other table is being written, DestinationRejected if it keeps the name.
+        """
+        source = source or held.source
+        with self._lock:
+            other = self._held.get(table_id)
+        if other is None:
+            self._opened.rename(name, _parked(name, table_id))
+            return
+        stays = other.plan.has_own_name or other.source != source
+        if stays and self._name(other, other.source) == name:
+            msg = f"tables {other.source} and {source} have the same name at the destination: {'.'.join(name)}"
+            hint = f'give one another name, for example destination.tables."{source}".name, or change the patterns'
+            raise DestinationRejected(msg, hint=hint)
+        # One of two that want each other's name waits for the other, and never both.
+        if not other.lock.acquire(timeout=_PATIENCE_S if id(held) < id(other) else 0):
+            msg = f"the table {'.'.join(name)} is being written, and has to leave its name first"
             raise DestinationConflict(msg)
+        try:
+            parked = _parked(name, table_id)
+            self._opened.rename(name, parked)
+            other.table, other.plan = None, replace(other.plan, name=parked)
+            _log.info("table moved out of the way", table=".".join(name), name=".".join(parked), source=str(source))
+        finally:
+            other.lock.release()
 
     def _loaded(self, held: Held, schema: ReplicatedTableSchema) -> LakeTable | None:
         table = self._wrapped(held, schema)
@@ -210,6 +246,11 @@ class HeldTables:
             name = self._elsewhere.get(schema.table.id)
         if name is None or name == held.plan.name:
             return None
+        wanted = held.plan.name
+        if name == _parked(name, schema.table.id) and self._opened.load(wanted) is None:
+            # It was moved out of another's way, and its own name is free by now.
+            self._opened.rename(name, wanted)
+            return self._loaded(held, schema)
         held.plan = replace(held.plan, name=name)
         return self._loaded(held, schema)
 
@@ -236,6 +277,12 @@ class HeldTables:
             msg = "the destination is not open"
             raise PipelineStateError(msg)
         return self._catalog
+
+
+def _parked(name: tuple[str, ...], table_id: int) -> tuple[str, ...]:
+    """The name of a table that is out of the way of another; the same for the result."""
+    mark = f"__headrace_{table_id}"
+    return (*name[:-1], name[-1].removesuffix(mark) + mark)
 
 
 def _held(schema: ReplicatedTableSchema, plans: dict[TableName, TablePlan]) -> Held:
