@@ -6,18 +6,21 @@ They make no directory and no file; what a start would make is looked at where i
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import structlog
 
 from ..config.load import destination_settings
 from ..config.parquet import ParquetConfig
-from ..config.pipeline import PipelineConfig, PipelineMode, StoreKind
+from ..config.pipeline import InvalidatedSlotBehavior, PipelineConfig, PipelineMode, StoreKind
 from ..config.table_destination import TableDestinationConfig
 from ..errors import ConfigError, HeadraceError, SparkUnavailable, StoreError
+from ..postgres.connection import connect
 from ..postgres.preflight import Finding, Severity
 from ..postgres.publications import published_tables
 from ..postgres.slots import require_own, slot_state
@@ -26,8 +29,9 @@ from ..schema import ReplicatedTableSchema, TableName
 from ..spark.java import find_java
 from .known_store import known_stores
 
-__all__ = ["LOCAL_CHECKS", "PIPELINE_CHECKS", "check_here", "check_there"]
+__all__ = ["LOCAL_CHECKS", "METRICS_PORT", "PIPELINE_CHECKS", "check_here", "check_there", "require_startable"]
 
+_log = structlog.get_logger("headrace.run")
 
 _PACKAGES = {
     "iceberg": ("pyiceberg", "pyiceberg_core", "pyroaring"),
@@ -36,6 +40,9 @@ _PACKAGES = {
     "ducklake": ("duckdb", "duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner"),
 }
 """What the built-in destinations import, each from the extra of its name."""
+_KNOWN_BY_ARROW = ("s3", "s3a", "s3n", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
+"""Schemes that pyarrow and Spark open themselves."""
+METRICS_PORT = "metrics port"
 
 
 def _destination(config: PipelineConfig) -> Iterator[Finding]:
@@ -99,6 +106,41 @@ def _private(config: PipelineConfig) -> Iterator[Finding]:
             continue  # told by the look at the directories
 
 
+def _remote_places(config: PipelineConfig) -> Iterator[Finding]:
+    """Find places whose URI no installed package can open; nothing is connected to."""
+    places = {} if config.spool.uri is None else {"spool.uri": config.spool.uri}
+    for name, settings in _table_destinations(config):
+        places |= {f"{_section(name)}.{setting}": place for setting, place in settings.directories().items()}
+    for setting, uri in places.items():
+        scheme = uri.partition("://")[0]
+        if _is_local(uri) or scheme in _KNOWN_BY_ARROW:
+            continue
+        from fsspec.registry import get_filesystem_class  # noqa: PLC0415 - only remote places need it
+
+        try:
+            get_filesystem_class(scheme)
+        except (ImportError, ValueError) as error:
+            message = f"{setting} is at {scheme}://, which cannot be opened here: {error}"
+            remedy = f"install the package that it needs, or correct {setting}"
+            yield Finding("directories", Severity.ERROR, message, remedy)
+
+
+def _metrics_port(config: PipelineConfig) -> Iterator[Finding]:
+    """Find a metrics port that cannot be opened, by opening it for a moment."""
+    host, port = config.metrics.host, config.metrics.port
+    if not config.metrics.enabled or not port:
+        return
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(1)
+    except OSError as error:
+        message = f"metrics cannot be served on port {port} of {host}: {error.strerror}"
+        yield Finding(METRICS_PORT, Severity.ERROR, message, "set metrics.port to a free port, or to 0")
+
+
 def _places(config: PipelineConfig) -> dict[str, Path]:
     """The directories a pipeline writes to, by the setting that names each."""
     places = {"data_dir": config.data_dir}
@@ -143,8 +185,11 @@ def _slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterat
         return
     if state.lost:
         message = f"replication slot {state.name} is lost: {state.invalidation_reason or state.wal_status}"
+        recreated = config.invalidated_slot_behavior is InvalidatedSlotBehavior.RECREATE
         remedy = "set invalidated_slot_behavior to recreate: a new slot is made and all tables are copied again"
-        yield Finding("slot", Severity.ERROR, message, remedy)
+        if recreated:
+            message, remedy = f"{message}; the next start makes a new one and copies all tables again", ""
+        yield Finding("slot", Severity.WARNING if recreated else Severity.ERROR, message, remedy)
     elif state.active:
         message = f"replication slot {state.name} is being read by server process {state.active_pid}: the pipeline runs"
         yield Finding("slot", Severity.INFO, message)
@@ -160,6 +205,23 @@ def _named_tables(connection: psycopg.Connection[Any], config: PipelineConfig) -
                 message = f"{setting} names {table}, which the publication does not have"
                 remedy = "correct the name, or add it to the publication"
                 yield Finding("named tables", Severity.ERROR, message, remedy)
+
+
+def _transformed_columns(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterator[Finding]:
+    """Find what a start would refuse of transforms: columns that do not exist, hidden keys, filters that fail."""
+    tables = {name: table for name, table in config.transforms.tables.items() if table.in_words}
+    if not tables or (any(table.needs_sql for table in tables.values()) and find_spec("duckdb") is None):
+        return
+    from ..destinations.transforms.table_transform import chosen, table_transform  # noqa: PLC0415 - it comes with Arrow
+
+    salt = "" if config.transforms.salt is None else config.transforms.salt.get_secret_value()
+    for schema in published_tables(connection, config.publication_name):
+        settings = tables.get(str(schema.table.name))
+        try:
+            if settings is not None:
+                table_transform(settings, salt, chosen(settings, schema), schema)
+        except ConfigError as error:
+            yield Finding("transforms", Severity.ERROR, str(error), error.hint)
 
 
 def _planned_tables(connection: psycopg.Connection[Any], config: PipelineConfig) -> Iterator[Finding]:
@@ -202,10 +264,13 @@ LOCAL_CHECKS: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (
     _transforms,
     _java,
     _directories,
+    _remote_places,
+    _metrics_port,
 )
 PIPELINE_CHECKS: tuple[Callable[[psycopg.Connection[Any], PipelineConfig], Iterator[Finding]], ...] = (
     _slot,
     _named_tables,
+    _transformed_columns,
     _planned_tables,
 )
 
@@ -225,3 +290,20 @@ def check_there(connection: psycopg.Connection[Any], config: PipelineConfig) -> 
             # The preflight checks meet the same, and tell it.
             continue
     return found
+
+
+def require_startable(config: PipelineConfig) -> None:
+    """Raise ConfigError for the first thing, and log all others, that `headrace check` would call an error.
+
+    Raise SparkUnavailable where there is no Java. It takes well under a second; what is found here would otherwise be
+    found after Spark has started.
+    """
+    with connect(config.pg_connection, "check", pipeline=config.id) as connection:
+        findings = [*check_here(config), *check_there(connection, config)]
+    # A slot that is lost is the pipeline's to report: its error says what was lost.
+    errors = [found for found in findings if found.severity is Severity.ERROR and found.check != "slot"]
+    for found in errors[1:]:
+        _log.error("the pipeline cannot start", check=found.check, found=found.message, hint=found.remedy)
+    if errors:
+        kind = SparkUnavailable if errors[0].check == "java" else ConfigError
+        raise kind(errors[0].message, hint=errors[0].remedy)

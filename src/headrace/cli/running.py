@@ -27,6 +27,7 @@ from ..stores.contract import PipelineStore
 from ..telemetry.logging import configure_logging
 from .connecting import connected
 from .live_view import OVERHEAD_LINES, Subject, render
+from .local_checks import require_startable
 from .log_lines import LogLines
 from .rates import RateMeter
 from .stopping import StopSignals, end_children
@@ -107,6 +108,7 @@ def _look_at_source(config: PipelineConfig) -> None:
         for found in run_checks(connection, Target(config.pg_connection, config.publication_name)):
             if found.severity is Severity.ERROR:
                 _log.warning("the source is not quite ready", check=found.check, found=found.message, hint=found.remedy)
+    require_startable(config)
 
 
 _Frames = Callable[[PipelineStatus, bool], None]
@@ -135,7 +137,7 @@ def _run(pipeline: Pipeline, signals: StopSignals, frames: _Frames, show: Showin
             error = None if told and isinstance(raised, _JAVA_ENDED) else raised
             break
     frames(pipeline.status, told)
-    if error is None and told:
+    if error is None and (told or signals.asked):
         _log.info("stopped", signal=signals.asked)
     return Ended(pipeline.status, error, signals.asked, was_running)
 

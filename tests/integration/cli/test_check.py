@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from contextlib import closing
@@ -14,10 +15,15 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import headrace
+from awaiting import until
 from commanding import invoke, write_config
+from headrace.config.load import load_pipeline_config
+from headrace.config.receiver import StreamConfig
 from headrace.lsn import Lsn
 from headrace.postgres.connection import parse_conninfo
 from headrace.postgres.publications import published_tables
+from headrace.postgres.slots import create_slot
+from headrace.replication.wire import Wire
 from headrace.stores import SqliteStore
 from headrace.stores.records import DestinationTableMetadata
 from headrace.testing.postgres import PASSWORD
@@ -217,3 +223,50 @@ def test_a_file_and_options_are_one_too_many(conninfo: str, tmp_path: Path) -> N
         result = invoke("check", file, option, "x")
         assert result.exit_code == 2
         assert option in result.stderr
+
+
+@pytest.mark.usefixtures("ready")
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"transforms": {"tables": {"public.t": {"columns": {"exclude": ["nosuch"]}}}}},
+            "names nosuch, which",
+        ),
+        ({"transforms": {"tables": {"public.t": {"columns": {"exclude": ["id"]}}}}}, "is part of its key"),
+        ({"transforms": {"tables": {"public.t": {"filter": "nosuch > 1"}}}}, "filter of table public.t cannot be"),
+        ({"spool": {"uri": "nosuch://bucket/spool"}}, "spool.uri is at nosuch://, which cannot be opened"),
+    ],
+)
+def test_what_run_would_refuse_is_refused_by_check_and_by_run_before_spark_starts(
+    conninfo: str, tmp_path: Path, settings: dict[str, object], said: str
+) -> None:
+    file = write_config(tmp_path / "pipeline.yaml", conninfo, publication_name="shop", **settings)
+    checked = invoke("check", file)
+    assert (checked.exit_code, said in " ".join(checked.stdout.split())) == (1, True), checked.stdout
+    ran = run("run", str(file), PGPASSWORD=PASSWORD)
+    assert (ran.returncode, said in ran.stderr) == (2, True), ran.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.usefixtures("ready")
+def test_a_taken_metrics_port_is_refused_unless_the_pipeline_itself_has_it(
+    conninfo: str, connection: Connection, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        metrics = {"enabled": True, "port": taken.getsockname()[1]}
+        file = write_config(tmp_path / "pipeline.yaml", conninfo, publication_name="shop", metrics=metrics)
+        checked, ran = invoke("check", file), invoke("run", file)
+        assert (checked.exit_code, ran.exit_code) == (1, 2)
+        assert "metrics cannot be served on port" in checked.stdout
+        assert "metrics cannot be served on port" in ran.stderr
+        # While the slot is read, the pipeline runs, and the port is its own.
+        config = load_pipeline_config(file, {"HEADRACE__PG_CONNECTION__PASSWORD": PASSWORD})
+        stream = StreamConfig(pg_connection=config.pg_connection, publication_name="shop", slot_name=config.slot_name)
+        start = create_slot(connection, config.slot_name)
+        with Wire.connect(stream, "receiver") as wire:
+            wire.start(start)
+            active = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+            until(lambda: connection.execute(active, (config.slot_name,)).fetchone() == (True,))
+            checked = invoke("check", file)
+        assert (checked.exit_code, "metrics" in checked.stdout) == (0, False), checked.stdout

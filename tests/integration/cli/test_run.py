@@ -171,7 +171,12 @@ def test_a_copy_that_is_not_whole_exits_1(
         ({"publication_name": "nosuch"}, 4, 'publication "nosuch" does not exist', "create it: CREATE PUBLICATION"),
         ({"publicaton_name": "pub"}, 2, "unknown setting; did you mean publication_name?", "correct the settings"),
         ({"destination": {"kind": "icebreg"}}, 2, "no destination is called 'icebreg'", "correct the settings"),
-        ({"data_dir": "/dev/null/data"}, 2, "/dev/null/data/pipeline-7: not a directory", "check the path"),
+        (
+            {"data_dir": "/dev/null/data"},
+            2,
+            "data_dir is /dev/null/data, but /dev/null is a file",
+            "set data_dir to another place",
+        ),
     ],
 )
 def test_a_start_that_cannot_work_says_why_and_what_to_do(  # noqa: PLR0917

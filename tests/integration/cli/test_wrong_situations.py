@@ -55,7 +55,7 @@ TYPO = Told(2, "pipeline.yaml:", "did you mean publication_name?")
 NO_JAVA = Told(4, "JAVA_HOME is ROOT, but there is no bin/java in it", "install Java 17 or 21")
 # A table that cannot be updated is copied all the same: it is said, and what ends the command is that there is no Java.
 KEYLESS = Told(4, "public.keyless has no replica identity", 'ALTER TABLE \\"public\\".\\"keyless\\" ADD PRIMARY KEY')
-READ_ONLY = Told(2, "ROOT/data: permission denied", "make it writable for this user")
+READ_ONLY = Told(2, "data_dir is ROOT/data, and this user may not write to ROOT", "chown or chmod ROOT")
 STORE_READ_ONLY = Told(3, "ROOT/data/pipeline-1/store.db", "make the file and its directory writable")
 
 CASES = {
