@@ -175,7 +175,7 @@ def test_a_row_that_the_server_cannot_send(conninfo: str, connection: Connection
     connection.execute("ALTER PUBLICATION pub SET TABLE a, b")
     recreate = pipeline_config(conninfo, tmp_path, invalidated_slot_behavior="recreate")
     with piped(recreate, store, destination, spark) as running:
-        running.until(lambda: min(copies_of(store)) > 0)
+        running.until(lambda: min(copies_of(store), default=0) > 0)
         running.until_ready()
         insert(connection)
         wait_equal(running, connection, destination, A, B)
