@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from string import Formatter
 
 from ..errors import ConfigError
 from ..schema import TableName
 
-__all__ = ["destination_names"]
+__all__ = ["case_twins", "destination_names", "names_of"]
 
 _WORDS = frozenset({"schema", "table"})
 
@@ -21,9 +21,7 @@ def destination_names(
     Patterns hold `{schema}` and `{table}`; `named` are the settings of single tables, by name at the source. Raises
     ConfigError for two tables of one name, also if only case tells them apart: many catalogs do not.
     """
-    for pattern in (namespace, table_name):
-        _check(pattern)
-    names = {table: _name(table, namespace, table_name, named.get(str(table))) for table in sorted(tables)}
+    names = names_of(tables, namespace, table_name, named)
     taken: dict[tuple[str, ...], TableName] = {}
     for table, name in names.items():
         other = taken.setdefault(tuple(part.casefold() for part in name), table)
@@ -34,6 +32,29 @@ def destination_names(
                 hint=f'give one another name, for example destination.tables."{table}".name, or change the patterns',
             )
     return names
+
+
+def names_of(
+    tables: Iterable[TableName], namespace: str, table_name: str, named: Mapping[str, str | None]
+) -> dict[TableName, tuple[str, ...]]:
+    """As `destination_names`, without looking for two tables of one name."""
+    for pattern in (namespace, table_name):
+        _check(pattern)
+    return {table: _name(table, namespace, table_name, named.get(str(table))) for table in sorted(tables)}
+
+
+def case_twins(names: Mapping[TableName, tuple[str, ...]], known: Collection[TableName]) -> set[TableName]:
+    """Return the tables to leave out so that no two names differ in case only.
+
+    Of several, one in `known`, or else the first, is kept. Equal names are not looked at: those are a wrong setting.
+    """
+    kept: dict[tuple[str, ...], TableName] = {}
+    twins = set()
+    for table in sorted(names, key=lambda table: (table not in known, table)):
+        other = kept.setdefault(tuple(part.casefold() for part in names[table]), table)
+        if other != table and names[other] != names[table]:
+            twins.add(table)
+    return twins
 
 
 def _name(table: TableName, namespace: str, table_name: str, given: str | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 import pyarrow as pa
+import structlog
 
 from ..config.table_destination import DestinationTableConfig, TableDestinationConfig
 from ..config.table_mode import TableMode
@@ -14,10 +15,13 @@ from ..errors import ConfigError
 from ..schema import ReplicatedTableSchema, TableName
 from ..stores.contract import StateStore
 from .change_log import change_log_schema
-from .names import destination_names
+from .contract import DestinationContext
+from .names import case_twins, destination_names, names_of
 from .soft_delete import DELETED_FIELDS
 
-__all__ = ["PlannedTable", "check_columns", "check_named", "former_names", "plan_tables", "table_columns"]
+__all__ = ["PlannedTable", "check_columns", "check_named", "former_names", "plan_tables", "table_columns", "told_apart"]
+
+_log = structlog.get_logger("headrace.destinations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,24 @@ def plan_tables(
         else PlannedTable(name, settings.mode, None)
         for table, name in names.items()
     }
+
+
+def told_apart(
+    settings: TableDestinationConfig, context: DestinationContext, formerly: Mapping[TableName, Sequence[str]]
+) -> list[ReplicatedTableSchema]:
+    """The published tables without those whose name here differs from another's in case only.
+
+    Whoever asks for the plan of one that is left out gets the ConfigError of `plan_tables`: it is that table's alone.
+    """
+    sources = [schema.table.name for schema in context.tables]
+    named = {str(table): config.name for table, (_, config) in _configs(settings, sources, formerly).items()}
+    there = context.store.get_all_destination_metadata()
+    known = {schema.table.name for schema in context.tables if schema.table.id in there}
+    twins = case_twins(names_of(sources, settings.namespace, settings.table_name, named), known)
+    for table in sorted(twins):
+        hint = f'give it another name: destination.tables."{table}".name'
+        _log.error("a table is left out: its name differs from another's in case only", table=str(table), hint=hint)
+    return [schema for schema in context.tables if schema.table.name not in twins]
 
 
 def check_named(

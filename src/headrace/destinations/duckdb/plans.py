@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from ...schema import OWN_SCHEMA, ReplicatedTableSchema, TableName
 from ..contract import DestinationContext
 from ..names import destination_names
-from ..table_plans import PlannedTable, check_columns, check_named, former_names, plan_tables
+from ..table_plans import PlannedTable, check_columns, check_named, former_names, plan_tables, told_apart
 
 __all__ = ["TablePlans", "check_table"]
 
@@ -24,14 +24,15 @@ class TablePlans:
         self._lock = threading.Lock()
         self._formerly = former_names(context.store, context.tables)
         check_named(settings, self._formerly.keys(), self._formerly)
-        plans = plan_tables(settings, self._formerly.keys(), self._formerly)
-        for schema in context.tables:
+        tables = told_apart(settings, context, self._formerly)
+        plans = plan_tables(settings, [schema.table.name for schema in tables], self._formerly)
+        for schema in tables:
             _checked(plans[schema.table.name], schema.table.name)
             if schema.columns:
                 # One without columns fails by itself, and keeps no other table from starting.
                 check_table(schema, plans[schema.table.name])
-        self._sources = {schema.table.id: schema.table.name for schema in context.tables}
-        self._plans = {schema.table.id: plans[schema.table.name] for schema in context.tables}
+        self._sources = {schema.table.id: schema.table.name for schema in tables}
+        self._plans = {schema.table.id: plans[schema.table.name] for schema in tables}
 
     def of(self, schema: ReplicatedTableSchema) -> PlannedTable:
         """Raises ConfigError if its name is another table's."""

@@ -15,7 +15,7 @@ from ...errors import DestinationConflict, DestinationError, DestinationRejected
 from ...schema import ReplicatedTableSchema, TableName
 from ..contract import DestinationContext
 from ..names import destination_names
-from ..table_plans import check_columns, check_named, former_names
+from ..table_plans import check_columns, check_named, former_names, told_apart
 from .contract import LakeCatalog, LakeTable, Wrapping
 from .evolution.column_record import COLUMNS
 from .java_errors import TableGone
@@ -59,10 +59,11 @@ class HeldTables:
         self._lock = threading.Lock()
         self._formerly = former_names(context.store, context.tables)
         check_named(settings, self._formerly.keys(), self._formerly)
-        plans = make_plans(self._formerly.keys(), self._formerly)
-        for schema in context.tables:
+        tables = told_apart(settings, context, self._formerly)
+        plans = make_plans([schema.table.name for schema in tables], self._formerly)
+        for schema in tables:
             check_columns(schema, plans[schema.table.name].mode)
-        self._held = {schema.table.id: _held(schema, plans) for schema in context.tables}
+        self._held = {schema.table.id: _held(schema, plans) for schema in tables}
         self._elsewhere: dict[int, tuple[str, ...]] | None = None
         self._catalog: LakeCatalog | None = None
         self._file_prefix = ""
