@@ -175,7 +175,7 @@ def test_a_copy_that_is_not_whole_exits_1(
             {"data_dir": "/dev/null/data"},
             2,
             "data_dir is /dev/null/data, but /dev/null is a file",
-            "set data_dir to another place",
+            "move it away, or set data_dir to another place",
         ),
     ],
 )

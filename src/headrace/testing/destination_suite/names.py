@@ -91,20 +91,19 @@ class NameSuite:
         suite = self
         assert isinstance(suite, DestinationHooks)
         tables = [example_table(16_801 + i, name, {"id": "int8"}, ("id",)) for i, name in enumerate(("Same", "same"))]
-        refused = None
-        try:
-            site = Site(suite, destination, spark, tables)
-        except ConfigError as error:
-            refused = error
-        if refused is not None:
-            assert "public.Same and public.same" in str(refused)
-            assert refused.hint
-        else:
-            for table in tables:
+        site, kept = Site(suite, destination, spark, tables), []
+        for table in tables:
+            try:
                 site.copy(table, [{"id": table.table.id}])
-            for table in tables:
-                site.assert_rows(table, [{"id": table.table.id}])
-            site.close()
+            except ConfigError as refused:
+                assert "public.Same and public.same" in str(refused)  # noqa: PT017 - not every destination refuses it
+                assert refused.hint  # noqa: PT017
+            else:
+                kept.append(table)
+        assert kept
+        for table in kept:
+            site.assert_rows(table, [{"id": table.table.id}])
+        site.close()
 
 
 def _assert_usable(site: Site, table_name: str, key: str, value: str) -> None:
