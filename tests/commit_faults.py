@@ -76,6 +76,7 @@ class Fault(Enum):
     BEFORE = "before the commit request"
     LOST = "after the commit, before its answer"
     READING = "when the table is read after the commit"
+    LATE = "before the commit, which is carried out when the next one is on its way"
 
 
 class Reader(Protocol):
@@ -89,6 +90,7 @@ class FaultedTable:
     def __init__(self, destination: LakeDestination, read: Reader, spark: Any) -> None:
         self.destination, self.read, self._spark = destination, read, spark
         destination.startup(DestinationContext(1, MemoryStore(), spark, (ORDERS,), quarantine=True))
+        destination.claim()
         self._schema, self._end = ORDERS, 100
         self._copy(0, {1: "a", 2: "b", 3: "c"})
         self.rows: Rows = {1: ("a", None), 2: ("b", None), 3: ("c", None)}
@@ -261,11 +263,12 @@ class IcebergFaults:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._due: tuple[Fault, str] | None = None
         self._reading: str | None = None
+        self._late: Callable[[], object] | None = None
         self.met = 0
         plain = IcebergTable.__init__
 
-        def made(table: IcebergTable, java: Any, found: Any, layout: Any, key: Any) -> None:
-            plain(table, java, _FaultyTable(found, layout.name, self), layout, key)
+        def made(table: IcebergTable, java: Any, found: Any, layout: Any, key: Any, fence: Any = None) -> None:
+            plain(table, java, _FaultyTable(found, layout.name, self), layout, key, fence)
 
         patch.setattr(IcebergTable, "__init__", made)
 
@@ -279,8 +282,13 @@ class IcebergFaults:
         fault = None if self._due is None or self._due[1] != table else self._due[0]
         if fault is not None:
             self._due, self.met = None, self.met + 1
-        if fault is Fault.BEFORE:
+        if fault is Fault.LATE:
+            self._late = send
+        if fault in (Fault.BEFORE, Fault.LATE):
             raise _gone()
+        if self._late is not None:
+            late, self._late = self._late, None
+            late()
         send()
         if fault is Fault.LOST:
             raise _gone()
@@ -324,6 +332,7 @@ class DeltaFaults:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._due: tuple[Fault, str] | None = None
         self._reading = False
+        self._late: tuple[Any, ...] | None = None
         self.met = 0
         commit, advance = DeltaTable._commit, DeltaTable._advance
         send, updated = DeltaJava.commit, DeltaJava.updated
@@ -335,10 +344,15 @@ class DeltaFaults:
 
         def sent(java: DeltaJava, *given: Any) -> int:
             fault = None if self._due is None or self._due[1] != self._table else self._due[0]
+            if fault is None and self._late is not None:
+                late, self._late = self._late, None
+                send(java, *late)
             if fault is None:
                 return send(java, *given)
-            self._due, self.met, self._reading = None, self.met + 1, True
-            if fault is Fault.BEFORE:
+            self._due, self.met, self._reading = None, self.met + 1, fault is not Fault.LATE
+            if fault is Fault.LATE:
+                self._late = given
+            if fault in (Fault.BEFORE, Fault.LATE):
                 raise _gone()
             version = send(java, *given)
             if fault is Fault.LOST:

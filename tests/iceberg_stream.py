@@ -18,6 +18,7 @@ from headrace.destinations.iceberg.plan import TABLE_PROPERTIES
 from headrace.destinations.iceberg.table import IcebergTable
 from headrace.destinations.lake.contract import NewTable
 from headrace.destinations.lake.data_files import write_data
+from headrace.destinations.lake.fence import Fence
 from headrace.destinations.lake.files import TableLayout
 from headrace.destinations.lake.merge import Merge
 from headrace.destinations.lake.operations import Operation
@@ -64,20 +65,20 @@ class StreamedTable:
             how = {"transform": "identity", "source-id": number, "direction": "desc", "null-order": "nulls-last"}
             order = {"order-id": 1, "fields": [how]}
         java = catalog.create(NewTable(self.name, _SCHEMA, spec, order, _PROPERTIES))
-        self.table: IcebergTable | None = self._wrapped(java, "headrace-7-aaaaaaaaaaaa-", sort_by)
+        self.table: IcebergTable | None = self._wrapped(java, Fence(7, 1, "aaaaaaaaaaaa"), sort_by)
 
-    def _wrapped(self, java: Any, prefix: str, sort_by: str | None) -> IcebergTable:
+    def _wrapped(self, java: Any, fence: Fence, sort_by: str | None) -> IcebergTable:
         iceberg = self.catalog.java.iceberg
         layout = TableLayout(
             name="public.t",
             data_location=f"{java.location()}/data",
-            file_prefix=prefix,
+            file_prefix=fence.file_prefix,
             schema_json=iceberg.SchemaParser.toJson(java.schema()),
             spec_json=iceberg.PartitionSpecParser.toJson(java.spec()),
             io_properties={**self.catalog.io_properties, **dict(java.io().properties())},
             sort_by=((sort_by, True),) if sort_by else (),
         )
-        return IcebergTable(self.catalog.java, java, layout, ("id",))
+        return IcebergTable(self.catalog.java, java, layout, ("id",), fence)
 
     @property
     def open_table(self) -> IcebergTable:
@@ -87,7 +88,7 @@ class StreamedTable:
     def restarted(self) -> None:
         """As another run of the pipeline opens it."""
         java = self.catalog.load(self.name)
-        self.table = self._wrapped(java, "headrace-7-bbbbbbbbbbbb-", None)
+        self.table = self._wrapped(java, Fence(7, 2, "bbbbbbbbbbbb"), None)
 
     def copied(self, count: int) -> None:
         """Rows 0 to count, as the initial copy writes them."""

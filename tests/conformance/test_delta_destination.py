@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 class TestDeltaDestination(DestinationSuite):
     title = "Delta"
     gaps: ClassVar = {
-        "claim": Gap(GapKind.NOT_BUILT, "its commits are not conditional on an epoch"),
         "test_columns_whose_names_differ_in_case_only": Gap(
             GapKind.ENGINE_CANNOT, "to Delta `a` and `A` are one column; the table stops, and says so"
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 import pytest
@@ -17,7 +17,6 @@ from headrace.destinations.lake.java_errors import CommitStateUnknown
 from headrace.errors import DestinationError
 from headrace.schema import TableName
 from headrace.testing.destination_suite import DestinationSuite, Moment, Values
-from headrace.testing.gaps import Gap, GapKind
 from lakehouse import canonical_rows, iceberg_settings, lake, read_table
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 class TestIcebergDestination(DestinationSuite):
     title = "Iceberg"
-    gaps: ClassVar = {"claim": Gap(GapKind.NOT_BUILT, "its commits are not conditional on an epoch")}
 
     @pytest.fixture
     def spark(self, spark: SparkSession) -> SparkSession:

@@ -32,7 +32,7 @@ def test_the_jvm_is_killed(operation: str, moment: str, tmp_path: Path, spark: A
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("fault", list(Fault))
 def test_the_log_of_a_delta_table_is_lost(
     operation: str, fault: Fault, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ EAGER = {"enabled": False, "small_files": 2, "retention_s": 0}
 def destination(tmp_path: Path, spark: Any) -> Iterator[DeltaDestination]:
     opened = DeltaDestination(delta_settings(tmp_path, maintenance=EAGER))
     opened.startup(DestinationContext(1, MemoryStore(), spark, (ORDERS,)))
+    opened.claim()
     yield opened
     opened.shutdown()
 
@@ -98,19 +99,20 @@ def test_what_the_stream_deletes_meanwhile_stays_deleted(
 def test_what_an_earlier_run_left_is_removed(destination: DeltaDestination, tmp_path: Path, spark: Any) -> None:
     rows = filled(destination, 2)
     place = table_directory(tmp_path, "public", "orders")
-    (place / "headrace-1-0123456789ab-lost.parquet").write_bytes(b"PAR1")
-    (place / "headrace-1-0123456789ab").mkdir()
-    (place / "headrace-1-0123456789ab/deletion_vector_lost.bin").write_bytes(b"\x01")
-    (place / "headrace-2-0123456789ab-other.parquet").write_bytes(b"PAR1")
+    (place / "headrace-1-e1x0123456789ab-lost.parquet").write_bytes(b"PAR1")
+    (place / "headrace-1-e1x0123456789ab").mkdir()
+    (place / "headrace-1-e1x0123456789ab/deletion_vector_lost.bin").write_bytes(b"\x01")
+    (place / "headrace-2-e1x0123456789ab-other.parquet").write_bytes(b"PAR1")
     destination.shutdown()
     # Two days: nothing but what earlier runs left goes.
     again = DeltaDestination(delta_settings(tmp_path))
     again.startup(DestinationContext(1, MemoryStore(), spark, (ORDERS,)))
+    again.claim()
     assert again.applied_lsn(ORDERS) == Lsn(100)
     again.maintain(ORDERS.table.name)
     again.shutdown()
     assert found(tmp_path) == rows
-    assert [path.name for path in place.glob("headrace-1-0123456789ab*/*")] == []
-    assert [path.name for path in place.glob("headrace-1-0123456789ab-*")] == []
-    assert (place / "headrace-2-0123456789ab-other.parquet").exists()
+    assert [path.name for path in place.glob("headrace-1-e1x0123456789ab*/*")] == []
+    assert [path.name for path in place.glob("headrace-1-e1x0123456789ab-*")] == []
+    assert (place / "headrace-2-e1x0123456789ab-other.parquet").exists()
     assert len(list(place.glob("headrace-1-*.parquet"))) > 1

@@ -24,7 +24,7 @@ from headrace.testing.proxy import Loss
 from lakehouse import iceberg_settings, lake
 
 
-@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.LOST, Fault.READING])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_iceberg_keeps_files_that_may_be_committed(
     operation: str, fault: Fault, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
@@ -44,6 +44,21 @@ def test_delta_keeps_files_that_may_be_committed(
     faults = DeltaFaults(monkeypatch)
     with delta_table(tmp_path, spark) as table:
         table.faulted(operation, partial(faults.inject, fault))
+
+
+@pytest.mark.parametrize("operation", ["append", "copy"])
+@pytest.mark.parametrize("kind", ["iceberg", "delta"])
+def test_a_commit_that_is_carried_out_late(
+    kind: str, operation: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a load balancer that had answered 504, say: after the next attempt was planned, before its commit."""
+    if kind == "iceberg":
+        settings = iceberg_settings(tmp_path, maintenance=MAINTENANCE)
+        faults, opened = IcebergFaults(monkeypatch), iceberg_table(settings, partial(lake, tmp_path), spark)
+    else:
+        faults, opened = DeltaFaults(monkeypatch), delta_table(tmp_path, spark)
+    with opened as table:
+        table.faulted(operation, partial(faults.inject, Fault.LATE))
 
 
 def test_a_rest_catalog_that_is_lost_around_commits(tmp_path: Path, spark: Any) -> None:

@@ -50,11 +50,14 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession) ->
     if request.param == "iceberg":
         destination = IcebergDestination(iceberg_settings(tmp_path))
         destination.startup(DestinationContext(1, store, spark, (A, B)))
+        # Opened while it is empty: pyiceberg keeps reading the state of SQLite in which it first found a row.
         catalog = lake(tmp_path)
+        destination.claim()
         yield Site(destination, store, catalog.table_exists, Lake(catalog))
     else:
         destination = DurableDestination(tmp_path / "destination.db")
         destination.startup(DestinationContext(1, store, spark, (A, B)))
+        destination.claim()
         yield Site(destination, store, lambda name: name in destination.tables(), destination)
     destination.shutdown()
 

@@ -44,6 +44,7 @@ DOCUMENTS = _documents()
 def _opened(warehouse: Path, spark: SparkSession, *, quarantine: bool = True, **settings: Any) -> IcebergDestination:
     destination = IcebergDestination(iceberg_settings(warehouse, json_as="variant", **settings))
     destination.startup(DestinationContext(1, MemoryStore(), spark, (DOCUMENTS,), quarantine))
+    destination.claim()
     return destination
 
 

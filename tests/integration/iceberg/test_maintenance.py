@@ -255,10 +255,10 @@ def test_orphans_of_a_killed_run_go_and_nothing_else(make_table: Any) -> None:
     written(table, 4)
     table.change(deletes=[1, 25])
     data = table.warehouse / "public/t/data"
-    left = [data / "headrace-7-aaaaaaaaaaaa-left.parquet", data / "headrace-7-aaaaaaaaaaaa-left.puffin"]
+    left = [data / "headrace-7-e1xaaaaaaaaaaaa-left.parquet", data / "headrace-7-e1xaaaaaaaaaaaa-left.puffin"]
     kept = [
-        data / "headrace-7-bbbbbbbbbbbb-now.parquet",
-        data / "headrace-71-aaaaaaaaaaaa-other.parquet",
+        data / "headrace-7-e2xbbbbbbbbbbbb-now.parquet",
+        data / "headrace-71-e1xaaaaaaaaaaaa-other.parquet",
         data / "00000-0-of-spark.parquet",
         data.parent / "metadata/young.avro",
     ]
@@ -299,7 +299,7 @@ def test_old_snapshots_stay_readable_after_a_search_for_orphans(make_table: Any)
 def test_no_orphan_is_removed_when_files_in_use_are_not_listed(make_table: Any) -> None:
     table = make_table()
     written(table, 2)
-    left = table.warehouse / "public/t/data/headrace-7-aaaaaaaaaaaa-left.parquet"
+    left = table.warehouse / "public/t/data/headrace-7-e1xaaaaaaaaaaaa-left.parquet"
     left.write_bytes(b"x")
     table.restarted()
     sorted(table.live_files())[0].rename(table.warehouse / "elsewhere")
@@ -313,7 +313,7 @@ def test_no_separator_in_a_path_makes_orphans_of_files_in_use(spark: SparkSessio
     table = StreamedTable(streamed_catalog(Java(spark), warehouse), warehouse)
     written(table, 2)
     table.change(deletes=[1])
-    left = warehouse / "public/t/data/headrace-7-aaaaaaaaaaaa-left.parquet"
+    left = warehouse / "public/t/data/headrace-7-e1xaaaaaaaaaaaa-left.parquet"
     left.write_bytes(b"x")
     table.restarted()
     assert remove_orphans(table.catalog, table, MaintenanceConfig(), dt.datetime.now(dt.timezone.utc)) == 1

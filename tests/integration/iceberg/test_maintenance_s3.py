@@ -45,7 +45,7 @@ def test_maintenance_on_s3(scheme: str, spark: SparkSession, tmp_path: Path) -> 
         # Given what a killed run left
         io = file_io(table.open_table.layout)
         with io.new_output(
-            f"{table.open_table.layout.data_location}/headrace-7-aaaaaaaaaaaa-left.parquet"
+            f"{table.open_table.layout.data_location}/headrace-7-e1xaaaaaaaaaaaa-left.parquet"
         ).create() as sink:
             sink.write(b"x")
         table.restarted()

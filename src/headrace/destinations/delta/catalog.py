@@ -97,7 +97,7 @@ class DeltaCatalog:
         layout = TableLayout(
             name=name,
             data_location=found.location,
-            file_prefix=wrapping.file_prefix,
+            file_prefix=wrapping.fence.file_prefix,
             schema_json=lake_schema_json(found.metadata, name),
             spec_json=_UNPARTITIONED,
             io_properties=self._io,
@@ -105,7 +105,7 @@ class DeltaCatalog:
             vectors=VectorForm.DELTA,
         )
         state = self._state(found, layout, application)
-        table = DeltaTable(self.java, found.log, state, layout, wrapping.key, application)
+        table = DeltaTable(self.java, found.log, state, layout, wrapping, application)
         table.refresh()
         if self._registration is not None:
             self._registration.ensure(wrapping.plan.name, found.location)

@@ -14,6 +14,7 @@ import structlog
 
 from ...errors import DestinationConflict, DestinationError, DestinationRejected
 from ...lsn import Lsn
+from ..lake.contract import Wrapping
 from ..lake.files import LiveFile, TableLayout, Written
 from ..lake.java_errors import CommitStateUnknown, TableGone
 from ..lake.operations import Files, Operation, key_ids
@@ -47,12 +48,12 @@ class DeltaTable:
     """A table as it was when last refreshed. Used by one thread at a time."""
 
     def __init__(
-        self, java: DeltaJava, log: Any, state: LogState, layout: TableLayout, key: tuple[str, ...] | None, source: str
+        self, java: DeltaJava, log: Any, state: LogState, layout: TableLayout, wrapping: Wrapping, source: str
     ) -> None:
         """`source` tells the pipeline and the source's table: the application whose transactions are ours."""
         self._java, self._log, self._state, self._application = java, log, state, source
-        self.layout, self.key = layout, key
-        self.keys = key_ids(layout.schema_json, key)
+        self.layout, self.key, self.fence = layout, wrapping.key, wrapping.fence
+        self.keys = key_ids(layout.schema_json, wrapping.key)
         self._snapshot: Any = None
         self._foreign = state.version
         self._known: Files | None = None
@@ -227,7 +228,13 @@ class DeltaTable:
         return actions
 
     def _commit(self, actions: list[dict[str, Any]], metadata: Mapping[str, Any] | None) -> None:
-        """Commit, and know the table as it is then."""
+        """Commit, and know the table as it is then.
+
+        A changed epoch is a change of metadata: every commit that was planned before is in conflict with it.
+        """
+        marks = self.fence.admit(self._state.properties, self.layout.name)
+        if metadata is not None and marks:
+            metadata = {**metadata, "configuration": {**metadata["configuration"], **marks}}
         changed = metadata is not None and metadata != self._state.metadata
         marker = uuid.uuid4().hex
         commit, base = Commit(marker, self._application, metadata if changed else None), self._base()

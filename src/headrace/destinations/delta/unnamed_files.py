@@ -1,7 +1,8 @@
 """Files below a table that no version of its log names: what VACUUM removes, without its jobs.
 
-Those of this pipeline's earlier runs, left by a crash, go at once: nobody will name them. All others when they are old
-enough; Delta keeps the names of files that left the table for as long.
+Those of earlier runs of this pipeline, left by a crash, go at once: the table has the epoch of this run by then, and
+they cannot commit to it. All others when they are old enough; Delta keeps the names of files that left the table for as
+long.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import pyarrow.fs as pa_fs
 import structlog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from ..lake.files import TableLayout
+from ..lake.fence import is_of_earlier_run
+from ..lake.files import TableLayout, Written
 from ..lake.maintenance.held import HeldTable
-from ..lake.places import earlier_runs, file_io
+from ..lake.places import file_io
 from .java import DeltaJava, delta_errors
 from .log_state import vector_path, whole_path
 from .table import DeltaTable
@@ -35,6 +37,8 @@ def remove_unnamed(java: DeltaJava, held: HeldTable, age_s: float) -> int:
         if table is None or held.copying:
             return 0
         table.refresh()
+        if table.fence.epoch and not table.fence.has_marked(table.properties()):
+            table.add(Written(), {})
         layout, live = table.layout, table.files().live
         named = {*live, *(file.vector.path for file in live.values() if file.vector is not None)}
         if age_s < _SAFE_AGE_S:
@@ -81,9 +85,10 @@ def _is_unnamed(info: pa_fs.FileInfo, path: str, places: set[str]) -> bool:
 
 def _may_go(info: pa_fs.FileInfo, path: str, layout: TableLayout, oldest: datetime.datetime) -> bool:
     run = info.path.removeprefix(path).lstrip("/").split("/")[0] + "-"
-    this_run = run.startswith(layout.file_prefix)
-    earlier = run.startswith(earlier_runs(layout.file_prefix)) and not this_run
-    return earlier or (info.mtime is not None and info.mtime < oldest)
+    if is_of_earlier_run(layout.file_prefix, run):
+        # Of a later run: this one may be the one that was replaced.
+        return False
+    return is_of_earlier_run(run, layout.file_prefix) or (info.mtime is not None and info.mtime < oldest)
 
 
 def _place(location: str) -> str:

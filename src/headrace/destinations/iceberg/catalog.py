@@ -111,7 +111,7 @@ class Catalog:
     def wrapped(self, found: Any, wrapping: Wrapping) -> IcebergTable:
         with java_errors(f"read table {'.'.join(wrapping.plan.name)}"):
             layout = table_layout(self.java, found, wrapping, self.io_properties)
-        return IcebergTable(self.java, found, layout, wrapping.key)
+        return IcebergTable(self.java, found, layout, wrapping.key, wrapping.fence)
 
     def create(self, table: NewTable) -> Any:
         iceberg = self.java.iceberg

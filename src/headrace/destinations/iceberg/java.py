@@ -43,6 +43,13 @@ class Java:
         # Each word of a class's name is a question to the JVM: what every commit uses is asked for once.
         self._content_files: Any = self.iceberg.ContentFileParser
         self._scan_responses: Any = self.iceberg.rest.TableScanResponseParser
+        self._following: _Following | None = None
+
+    def follows(self, snapshot: int | None) -> Any:
+        """A SnapshotAncestryValidator that lets a commit through only on top of this snapshot; None: of no snapshot."""
+        if self._following is None:
+            self._following = _Following(self._jvm, self._mapper.getClass().getClassLoader(), self._gateway)
+        return self._following.validator(snapshot)
 
     def map(self, values: Mapping[str, str]) -> Any:
         result = self._jvm.java.util.HashMap()
@@ -92,3 +99,40 @@ class Java:
             answer = self._mapper.readTree(f'{{"delete-files": [{",".join(descriptions)}]}}')
             files = self._scan_responses.parseDeleteFiles(answer, specs)
             yield from (files.get(index) for index in range(len(descriptions)))
+
+
+class _Following:
+    """Makes validators of Java's own method handles: one implemented in Python would need a callback server."""
+
+    def __init__(self, jvm: Any, loader: Any, gateway: Any) -> None:
+        self._invoke, self._predicates = jvm.java.lang.invoke, jvm.java.util.function.Predicate
+
+        def named(name: str) -> Any:
+            return jvm.java.lang.Class.forName(name, True, loader)
+
+        def signature(text: str) -> Any:
+            return self._invoke.MethodType.fromMethodDescriptorString(text, loader)
+
+        lookup, handles = self._invoke.MethodHandles.publicLookup(), self._invoke.MethodHandles
+        iterables = named("org.apache.iceberg.relocated.com.google.common.collect.Iterables")
+        snapshot = named("org.apache.iceberg.Snapshot")
+        self._interface = named("org.apache.iceberg.SnapshotAncestryValidator")
+        self._empty = lookup.findStatic(iterables, "isEmpty", signature("(Ljava/lang/Iterable;)Z"))
+        first = lookup.findStatic(
+            iterables, "getFirst", signature("(Ljava/lang/Iterable;Ljava/lang/Object;)Ljava/lang/Object;")
+        )
+        # The first ancestor is the snapshot that the commit would stand on.
+        first = handles.insertArguments(first, 1, gateway.new_array(jvm.java.lang.Object, 1))
+        first = first.asType(signature("(Ljava/lang/Iterable;)Lorg/apache/iceberg/Snapshot;"))
+        number = lookup.findVirtual(snapshot, "snapshotId", signature("()J"))
+        text = lookup.findStatic(named("java.lang.String"), "valueOf", signature("(J)Ljava/lang/String;"))
+        self._parent = handles.filterReturnValue(handles.filterReturnValue(first, number), text)
+        equal = lookup.findVirtual(named("java.util.function.Predicate"), "test", signature("(Ljava/lang/Object;)Z"))
+        self._equal = equal.asType(signature("(Ljava/util/function/Predicate;Ljava/lang/String;)Z"))
+
+    def validator(self, snapshot: int | None) -> Any:
+        handle = self._empty
+        if snapshot is not None:
+            equal = self._equal.bindTo(self._predicates.isEqual(str(snapshot)))
+            handle = self._invoke.MethodHandles.filterReturnValue(self._parent, equal)
+        return self._invoke.MethodHandleProxies.asInterfaceInstance(self._interface, handle)

@@ -22,7 +22,7 @@ def table_layout(java: Java, table: Any, wrapping: Wrapping, io: Mapping[str, st
     return TableLayout(
         name=".".join(wrapping.plan.name),
         data_location=location,
-        file_prefix=wrapping.file_prefix,
+        file_prefix=wrapping.fence.file_prefix,
         schema_json=schema_json,
         spec_json=java.iceberg.PartitionSpecParser.toJson(table.spec()),
         io_properties={**io, **java.mapping(table.io().properties())},

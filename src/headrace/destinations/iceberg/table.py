@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from ...errors import DestinationRejected
+from ..lake.fence import Fence
 from ..lake.files import DeletionVector, LiveFile, TableLayout, Written
 from ..lake.java_errors import commit_errors, java_errors
 from ..lake.operations import Files, Operation, key_ids, live_file
@@ -27,8 +28,11 @@ _MAX_ANCESTORS = 10_000
 class IcebergTable:
     """A table as it was when last refreshed. Used by one thread at a time."""
 
-    def __init__(self, java: Java, table: Any, layout: TableLayout, key: tuple[str, ...] | None) -> None:
+    def __init__(
+        self, java: Java, table: Any, layout: TableLayout, key: tuple[str, ...] | None, fence: Fence | None = None
+    ) -> None:
         self._java, self._table = java, table
+        self.fence = fence or Fence(0)
         self.layout, self.key = layout, key
         self.keys = key_ids(layout.schema_json, key)
         self._schema_id = int(json.loads(layout.schema_json).get("schema-id", 0))
@@ -68,7 +72,9 @@ class IcebergTable:
         return frozenset(int(field["source-id"]) for text in texts for field in json.loads(text)["fields"])
 
     def set_property(self, name: str, value: str) -> None:
+        """Not conditional on anything but the epoch."""
         doing = f"set a property of table {self.layout.name}"
+        self.fence.admit(self.properties(), self.layout.name)
         with java_errors(doing):
             update = self._table.updateProperties().set(name, value)
         self._commit(update.commit, doing)
@@ -140,13 +146,15 @@ class IcebergTable:
     def commit(self, planned: Files, operations: Iterable[Operation], record: Record) -> None:
         """All operations and the record, or nothing.
 
-        `planned` are the files that the operations were made for. Raises DestinationConflict if another writer has
-        replaced one of them meanwhile: refresh, and do the work again.
+        `planned` are the files that the operations were made for, and `record` follows the one that was read with them.
+        Raises DestinationConflict if anybody has committed a snapshot since: refresh, and do the work again.
         """
         doing = f"commit to table {self.layout.name}"
+        marks = self.fence.admit(self.properties(), self.layout.name)
         with java_errors(doing):
             transaction = self._table.newTransaction()
             files, snapshots = self._stage(transaction, planned, operations, record)
+            self._set_properties(transaction, record, marks)
         if self._commit(transaction.commitTransaction, doing):
             self._know(planned, files, snapshots, record)
 
@@ -155,22 +163,23 @@ class IcebergTable:
     ) -> tuple[Files, int]:
         """Put everything into the transaction. Returns the files it leaves, and how many snapshots it makes."""
         files, snapshots = planned, 0
+        # Iceberg would put the commit on top of whatever there is. It stands on what was planned for, or not at all.
+        base: Any = self._java.follows(planned.snapshot)
         for operation in operations:
             if operation.alteration is not None:
                 apply_alteration(self._java, transaction, operation.alteration, self.layout.name)
             if operation.truncate:
-                self._delete_all(transaction, record)
-                files, snapshots = Files(self._current(transaction)), snapshots + 1
+                self._delete_all(transaction, record, base)
+                files, snapshots, base = Files(self._current(transaction)), snapshots + 1, None
             if operation.alteration is not None and operation.written == Written():
                 continue
-            self._apply(transaction, files, operation.written, record)
-            files, snapshots = files.after(operation.written, self.keys), snapshots + 1
+            self._apply(transaction, files, operation.written, (record, base))
+            files, snapshots, base = files.after(operation.written, self.keys), snapshots + 1, None
             files = replace(files, snapshot=self._current(transaction))
         if not snapshots:
             # The snapshot carries the record.
-            self._apply(transaction, files, Written(), record)
+            self._apply(transaction, files, Written(), (record, base))
             snapshots = 1
-        self._set_properties(transaction, record)
         return files, snapshots
 
     def _commit(self, send: Callable[[], object], doing: str) -> bool:
@@ -206,9 +215,9 @@ class IcebergTable:
             self.refresh()
 
     @staticmethod
-    def _set_properties(transaction: Any, record: Record) -> None:
+    def _set_properties(transaction: Any, record: Record, marks: Mapping[str, str]) -> None:
         properties = transaction.updateProperties()
-        for name, value in record.summary().items():
+        for name, value in {**record.summary(), **marks}.items():
             properties.set(name, value)
         if record.lsn is None:
             properties.remove(LSN)
@@ -221,6 +230,7 @@ class IcebergTable:
         """
         doing = f"rewrite files of table {self.layout.name}"
         there = sum(planned.live[path].records for path in written.emptied)
+        self.fence.admit(self.properties(), self.layout.name)
         with java_errors(doing):
             # More rows than leave the table, some of them deleted at once, Iceberg does not call a replacement. It is
             # so when the stream emptied some of the files meanwhile.
@@ -228,6 +238,7 @@ class IcebergTable:
                 operation = self._row_delta(self._table, planned, written, self._table.specs())
             else:
                 operation = self._rewrite(planned, written)
+            operation.validateWith(self._java.follows(planned.snapshot))
             after = planned.after(written, self.keys)
         if self._commit(operation.commit, doing):
             self._know(planned, after, 1)
@@ -243,20 +254,26 @@ class IcebergTable:
         return rewrite
 
     def add(self, written: Written, properties: Mapping[str, str | None]) -> None:
-        """Files and properties (None: removed), or nothing; the record stays, as does what is known of the files."""
+        """Files and properties (None: removed), or nothing; the record stays.
+
+        Without files, too, there is a snapshot: a REST catalog checks nothing where only properties change.
+        """
         doing = f"commit to table {self.layout.name}"
+        marks = self.fence.admit(self.properties(), self.layout.name)
         with java_errors(doing):
+            snapshot = self._table.currentSnapshot()
+            base = self._java.follows(None if snapshot is None else int(snapshot.snapshotId()))
             transaction = self._table.newTransaction()
             if written.vectors or written.emptied:
                 operation = self._row_delta(transaction, self.files(), written, self._table.specs())
-                operation.commit()
-            elif written.data:
-                append = transaction.newAppend()
+            else:
+                operation = transaction.newAppend()
                 for file in written.data:
-                    append.appendFile(self._java.content_file(file.json, self._table.specs()))
-                append.commit()
+                    operation.appendFile(self._java.content_file(file.json, self._table.specs()))
+            operation.validateWith(base)
+            operation.commit()
             update = transaction.updateProperties()
-            for name, value in properties.items():
+            for name, value in {**marks, **properties}.items():
                 if value is None:
                     update.remove(name)
                 else:
@@ -285,14 +302,17 @@ class IcebergTable:
         snapshot = transaction.table().currentSnapshot()
         return None if snapshot is None else int(snapshot.snapshotId())
 
-    def _delete_all(self, transaction: Any, record: Record) -> None:
+    def _delete_all(self, transaction: Any, record: Record, base: Any) -> None:
         delete = transaction.newDelete()
+        if base is not None:
+            delete.validateWith(base)
         delete.deleteFromRowFilter(self._java.iceberg.expressions.Expressions.alwaysTrue())
         self._summarise(delete, record)
         delete.commit()
 
-    def _apply(self, transaction: Any, files: Files, written: Written, record: Record) -> None:
-        specs = self._table.specs()
+    def _apply(self, transaction: Any, files: Files, written: Written, follows: tuple[Record, Any]) -> None:
+        """`follows`: the record, and the validator of what the snapshot must stand on, if it is the first."""
+        (record, base), specs = follows, self._table.specs()
         if not written.vectors and not written.emptied:
             # Also without files: the snapshot carries the record.
             operation = transaction.newAppend()
@@ -300,6 +320,8 @@ class IcebergTable:
                 operation.appendFile(self._java.content_file(file.json, specs))
         else:
             operation = self._row_delta(transaction, files, written, specs)
+        if base is not None:
+            operation.validateWith(base)
         self._summarise(operation, record)
         operation.commit()
 

@@ -14,6 +14,7 @@ from .operations import Files, Operation
 from .record import Record
 
 if TYPE_CHECKING:
+    from .fence import Fence
     from .plan import TablePlan
 
 __all__ = ["LakeCatalog", "LakeTable", "NewTable", "Wrapping"]
@@ -36,13 +37,17 @@ class Wrapping:
 
     plan: TablePlan
     key: tuple[str, ...] | None
-    file_prefix: str
-    source_id: int
+    fence: Fence
+    source_id: int = 0
     """The OID of the source's table; 0: it has none."""
 
 
 class LakeTable(Protocol):
-    """A table as it was when last refreshed. Used by one thread at a time."""
+    """A table as it was when last refreshed. Used by one thread at a time.
+
+    Every commit raises DestinationFenced if a later run of the pipeline has written to the table, and
+    DestinationConflict if anybody has committed rows since it was planned: refresh, and plan again.
+    """
 
     layout: TableLayout
     key: tuple[str, ...] | None
@@ -73,7 +78,9 @@ class LakeTable(Protocol):
     def replace_files(self, planned: Files, written: Written) -> None: ...
 
     def add(self, written: Written, properties: Mapping[str, str | None]) -> None:
-        """Files and properties (None: removed), or nothing; the record stays."""
+        """Files and properties (None: removed), or nothing; the record stays. Without files, too, it is conditional on
+        the state of the table as of the last refresh.
+        """
 
 
 class LakeCatalog(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,11 +32,12 @@ from .changelog import CopiedRows, log_copy_again
 from .contract import LakeCatalog, LakeTable
 from .data_files import write_data
 from .evolution.alteration import Alteration
+from .fence import Fence, PipelineRecord
 from .files import TableLayout, Written
 from .following import definition, follows, is_replaceable, replacement
 from .held_tables import Held, HeldTables
 from .java_errors import CommitStateUnknown
-from .leftovers import PendingFiles
+from .leftovers import PendingFiles, discard
 from .live_rows import LiveRows
 from .maintenance.held import HeldTable
 from .operations import Operation
@@ -92,6 +92,8 @@ class _Open:
     tables: HeldTables
     quarantine: Quarantine
     maintenance: LakeMaintenance
+    fence: Fence
+    record: PipelineRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +120,22 @@ class LakeDestination:
     def startup(self, context: DestinationContext) -> None:
         tables = HeldTables(self._settings, context, self._lake.plans)
         catalog = self._lake.catalog(context)
-        # What a crash leaves behind is told by the run in its name: only one run of a pipeline writes at a time.
-        prefix = f"headrace-{context.pipeline_id}-{uuid.uuid4().hex[:12]}-"
-        tables.open(catalog, prefix)
+        fence = Fence(context.pipeline_id)
+        tables.open(catalog, fence)
         plan = self._lake.quarantine_plan(context.pipeline_id)
-        quarantine = Quarantine(catalog, plan, context.pipeline_id, prefix)
+        quarantine = Quarantine(catalog, plan, context.pipeline_id, fence)
         maintenance = self._lake.maintenance(catalog, tables.all, quarantine)
-        self._open = _Open(context, catalog, tables, quarantine, maintenance)
+        record = PipelineRecord(catalog, replace(plan, name=("headrace", f"pipeline_{context.pipeline_id}")), fence)
+        self._open = _Open(context, catalog, tables, quarantine, maintenance, fence, record)
+        # A catalog that cannot be read is told now.
         quarantine.open()
-        maintenance.start()
 
     def claim(self) -> None:
-        pass
+        opened = self._opened
+        opened.record.claim(opened.context)
+        opened.tables.claimed()
+        opened.quarantine.open()
+        opened.maintenance.start()
 
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         record = self._record(schema)
@@ -140,6 +146,7 @@ class LakeDestination:
         return frozenset() if record is None else record.parts
 
     def drop_table_for_copy(self, schema: ReplicatedTableSchema) -> None:
+        self._opened.record.check()
         tables = self._opened.tables
         held = tables.of(schema)
 
@@ -148,7 +155,7 @@ class LakeDestination:
             kept = table is not None and is_replaceable(held.plan, table, schema)
             if table is not None and kept:
                 # Readers see its rows until those of the new copy take their place.
-                table.set_property(COPY_AGAIN, "true")
+                table.add(Written(), {COPY_AGAIN: "true"})
             elif table is not None:
                 tables.drop(held)
             return kept and held.plan.mode is TableMode.CHANGELOG
@@ -158,6 +165,7 @@ class LakeDestination:
             self._opened.quarantine.forget(schema.table.id, rows_stay=goes_on)
 
     def drop_table(self, schema: ReplicatedTableSchema) -> None:
+        self._opened.record.check()
         tables = self._opened.tables
         held = tables.of(schema)
         with held.lock:
@@ -167,6 +175,7 @@ class LakeDestination:
             self._opened.quarantine.forget(schema.table.id)
 
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
+        self._opened.record.check()
         tables = self._opened.tables
         held = tables.of(schema)
 
@@ -178,7 +187,7 @@ class LakeDestination:
                 table = tables.created(held, schema, rows.arrow_schema)
             elif table.record().is_blank and not table.record().stale:
                 # Made for a copy that ended before its first rows, perhaps by other columns.
-                table.set_property(COPY_AGAIN, "true")
+                table.add(Written(), {COPY_AGAIN: "true"})
             record = table.record()
             held.copying = part not in record.parts
             if not held.copying:
@@ -217,7 +226,11 @@ class LakeDestination:
             if found is None or found.table_id != table_id or found.record().stale != replacing:
                 msg = f"the table {layout.name} was dropped while rows were copied into it"
                 raise DestinationError(msg)
+            self._opened.fence.admit(found.properties(), held.text)
             record = found.record()
+            if part in record.parts:
+                self._forgo(found, written, part)
+                return
             copied = replace(record, parts=record.parts | {part}, stale=False, left=None)
             found.commit(found.files(), [Operation(written, replacing and not goes_on, copy.alteration)], copied)
 
@@ -230,6 +243,19 @@ class LakeDestination:
             with held.lock:
                 self._look_again(held, schema)
 
+    def _forgo(self, table: LakeTable, written: Written, part: int) -> None:
+        """Remove rows of a part that the table has: an earlier attempt's commit was carried out after all.
+
+        Raises DestinationError if another run may have written it.
+        """
+        if not table.files().live.keys().isdisjoint(file.path for file in written.data):
+            # The very commit that was said to have failed.
+            return
+        if not self._opened.fence.has_marked(table.properties()):
+            msg = f"another run has copied part {part} of table {table.layout.name}"
+            raise DestinationError(msg, hint="nothing to do: the copy goes on with the next part")
+        discard(table.layout, [written])
+
     def follows(self, relation: Relation) -> bool:
         """A log of changes goes on, whatever happens."""
         tables = self._opened.tables
@@ -240,6 +266,7 @@ class LakeDestination:
             return follows(held.plan, tables.found(held, relation.new), relation)
 
     def write_events(self, batch: EventBatch) -> Durability:
+        self._opened.record.check()
         for part in batch.tables:
             self._write_table(part, batch.end)
         return Durability.DURABLE
@@ -264,9 +291,11 @@ class LakeDestination:
 
         def write() -> None:
             table = tables.found(held, part.schema) or self._missing(held, part)
+            self._opened.fence.admit(table.properties(), held.text)
             record = table.record()
             if record.lsn is not None and record.lsn >= end:
                 return
+            _check_follows(table, record, part)
             new = [step for step in relations if record.lsn is None or step.commit_lsn >= record.lsn]
             if new:
                 # Before the rows: that it cannot be, a name that is taken say, must not come too late.
@@ -347,3 +376,10 @@ class LakeDestination:
             msg = "the destination is not open"
             raise PipelineStateError(msg)
         return self._open
+
+
+def _check_follows(table: LakeTable, record: Record, part: TableBatch) -> None:
+    """Raise if another run has applied some of the batch: what it has must not be applied again."""
+    if record.lsn is not None and INVALID_LSN < part.start < record.lsn:
+        msg = f"another run has written to table {table.layout.name}, up to {record.lsn}, since this batch was begun"
+        raise DestinationError(msg, hint="nothing to do: the table goes on from there")

@@ -18,6 +18,8 @@ from ..names import destination_names
 from ..table_plans import check_columns, check_named, former_names, told_apart
 from .contract import LakeCatalog, LakeTable, Wrapping
 from .evolution.column_record import COLUMNS
+from .fence import Fence
+from .files import Written
 from .java_errors import TableGone
 from .plan import TablePlan
 from .record import COPY_AGAIN, PIPELINE, TABLE_ID, Record
@@ -66,10 +68,16 @@ class HeldTables:
         self._held = {schema.table.id: _held(schema, plans) for schema in tables}
         self._elsewhere: dict[int, tuple[str, ...]] | None = None
         self._catalog: LakeCatalog | None = None
-        self._file_prefix = ""
+        self._fence = Fence(context.pipeline_id)
 
-    def open(self, catalog: LakeCatalog, file_prefix: str) -> None:
-        self._catalog, self._file_prefix = catalog, file_prefix
+    def open(self, catalog: LakeCatalog, fence: Fence) -> None:
+        self._catalog, self._fence = catalog, fence
+
+    def claimed(self) -> None:
+        """Forget tables that were found before the epoch of this run was known: their files would be named wrongly."""
+        for held in self.all():
+            with held.lock:
+                held.table = None
 
     def all(self) -> list[Held]:
         with self._lock:
@@ -126,11 +134,14 @@ class HeldTables:
                 raise DestinationConflict(msg)
             self._move_away(int(owner or 0), held.plan.name, held)
             return self.created(held, schema, rows)
-        taken.set_property(COPY_AGAIN, "true")
+        taken.add(Written(), {COPY_AGAIN: "true"})
         held.table = taken
         return taken
 
     def drop(self, held: Held) -> None:
+        if held.table is not None:
+            # Dropping is not conditional: what can be known before it is.
+            self._fence.admit(held.table.properties(), held.text)
         self._opened.drop(held.plan.name)
         held.table = None
 
@@ -236,7 +247,7 @@ class HeldTables:
         return self._wrap(held, schema, loaded)
 
     def _wrap(self, held: Held, schema: ReplicatedTableSchema, found: object) -> LakeTable:
-        wrapping = Wrapping(held.plan, held.plan.key(schema), self._file_prefix, schema.table.id)
+        wrapping = Wrapping(held.plan, held.plan.key(schema), self._fence, schema.table.id)
         return self._opened.wrapped(found, wrapping)
 
     def _found_elsewhere(self, held: Held, schema: ReplicatedTableSchema) -> LakeTable | None:

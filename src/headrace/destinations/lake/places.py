@@ -12,7 +12,7 @@ from pyiceberg.io import FileIO, load_file_io
 
 from .files import TableLayout
 
-__all__ = ["earlier_runs", "file_io", "new_path", "removed"]
+__all__ = ["file_io", "new_path", "removed"]
 
 _WAYS_KEPT = 16
 
@@ -32,11 +32,6 @@ def new_path(layout: TableLayout, suffix: str, partition_path: str = "") -> str:
     """A name that no other call ever gives."""
     directory = f"{layout.data_location}/{partition_path}" if partition_path else layout.data_location
     return f"{directory}/{layout.file_prefix}{uuid.uuid4()}{suffix}"
-
-
-def earlier_runs(file_prefix: str) -> str:
-    """What begins the names of all runs of the pipeline, from that of this run (`headrace-<pipeline>-<run>-`)."""
-    return file_prefix.rstrip("-").rpartition("-")[0] + "-"
 
 
 def removed(io: FileIO, paths: Iterable[str]) -> None:

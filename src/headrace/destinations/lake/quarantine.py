@@ -23,6 +23,7 @@ from ..copied_parts import read_parts, write_parts
 from ..rows import REJECTED_FIELDS, Rows
 from .contract import LakeCatalog, LakeTable, NewTable, Wrapping
 from .data_files import write_data
+from .fence import Fence
 from .files import TableLayout, Written
 from .java_errors import TableGone
 from .leftovers import PendingFiles
@@ -73,9 +74,9 @@ class Quarantine:
 
     copying = False
 
-    def __init__(self, catalog: LakeCatalog, plan: TablePlan, pipeline_id: int, file_prefix: str) -> None:
+    def __init__(self, catalog: LakeCatalog, plan: TablePlan, pipeline_id: int, fence: Fence) -> None:
         self._catalog, self._plan = catalog, plan
-        self._pipeline_id, self._file_prefix = pipeline_id, file_prefix
+        self._pipeline_id, self._fence = pipeline_id, fence
         self.lock = threading.RLock()
         self.table: LakeTable | None = None
 
@@ -84,8 +85,9 @@ class Quarantine:
         return self._plan.name
 
     def open(self) -> None:
-        """Look for the table of earlier runs, so that it is maintained though no value comes."""
+        """Look anew for the table of earlier runs, so that it is maintained though no value comes."""
         with self.lock:
+            self.table = None
             self._found()
 
     def add_copied(self, source: ReplicatedTableSchema, rows: Rows, part: int, lost: tuple[str, ...]) -> None:
@@ -165,7 +167,7 @@ class Quarantine:
         return self.table
 
     def _wrapped(self, table: object) -> LakeTable:
-        return self._catalog.wrapped(table, Wrapping(self._plan, ("table_id",), self._file_prefix, 0))
+        return self._catalog.wrapped(table, Wrapping(self._plan, ("table_id",), self._fence))
 
     def _new_table(self) -> NewTable:
         fields = [

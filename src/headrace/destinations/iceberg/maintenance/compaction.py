@@ -207,7 +207,7 @@ def _own_view(catalog: Catalog, held: HeldTable) -> IcebergTable | None:
             spec_json=iceberg.PartitionSpecParser.toJson(loaded.spec()),
             sort_by=sorted_by(iceberg.SortOrderParser.toJson(loaded.sortOrder()), schema_json),
         )
-    return IcebergTable(catalog.java, loaded, layout, ())
+    return IcebergTable(catalog.java, loaded, layout, (), table.fence)
 
 
 def _same(one: DeletionVector | None, other: DeletionVector | None) -> bool:

@@ -6,6 +6,7 @@ import datetime
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.fs as pa_fs
@@ -14,14 +15,15 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from ....config.iceberg import MaintenanceConfig
 from ....errors import DestinationError
-from ...lake.files import TableLayout
+from ...lake.fence import is_of_earlier_run
+from ...lake.files import TableLayout, Written
 from ...lake.java_errors import java_errors
 from ...lake.maintenance.held import HeldTable
-from ...lake.places import earlier_runs, file_io
+from ...lake.places import file_io
 from ..catalog import Catalog
 from ..java import Java
 
-__all__ = ["is_orphan", "remove_orphans"]
+__all__ = ["remove_orphans"]
 
 _log = structlog.get_logger("headrace.destinations.iceberg")
 
@@ -32,7 +34,8 @@ _DIRECTORIES = ("data", "metadata")
 
 
 def remove_orphans(catalog: Catalog, held: HeldTable, settings: MaintenanceConfig, now: datetime.datetime) -> int:
-    """Remove files that nobody names: those of this pipeline's earlier runs at once, all others when old enough.
+    """Remove files that nobody names: all when old enough, and at once those of runs of this pipeline that can commit
+    to the table no more, because it has the epoch of this one.
 
     None while the table is copied: its files are named at the end, and that may be days after the first was written.
     """
@@ -42,35 +45,72 @@ def remove_orphans(catalog: Catalog, held: HeldTable, settings: MaintenanceConfi
         return 0
     with nullcontext() if settings.orphan_age_s >= _SAFE_AGE_S else held.lock:
         # What is begun from now on is young when the files are listed.
-        return 0 if held.copying else _remove(catalog.java, layout, table, settings, now)
+        return 0 if held.copying else _Search(catalog.java, held, layout, table).remove(settings, now)
 
 
-def _remove(java: Java, layout: TableLayout, table: Any, settings: MaintenanceConfig, now: datetime.datetime) -> int:
-    with java_errors(f"list the files of table {layout.name}"):
-        table.refresh()
-        location = str(table.location())
-        live = _current_files(java, table)
-    file_system, listed = _listed(layout, location)
-    # After the listing: what was committed until now is known to be in use.
-    with java_errors(f"list the files of table {layout.name}"):
-        table.refresh()
-        named = _named_files(java, table)
-    _check_comparable(layout, location, live, listed)
-    oldest = now - datetime.timedelta(seconds=settings.orphan_age_s)
-    orphans = [
-        info for place, info in listed.items() if place not in named and is_orphan(info, layout.file_prefix, oldest)
-    ]
-    for orphan in orphans:
-        file_system.delete_file(orphan.path)
-    if orphans:
-        _log.info("orphan files removed", table=layout.name, files=len(orphans), bytes=sum(o.size for o in orphans))
-    return len(orphans)
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search below one table. `table` is Java's, loaded for it alone."""
 
+    java: Java
+    held: HeldTable
+    layout: TableLayout
+    table: Any
 
-def is_orphan(info: pa_fs.FileInfo, file_prefix: str, oldest: datetime.datetime) -> bool:
-    """Whether a file that no snapshot names may go: an earlier run's never will be named."""
-    earlier = info.base_name.startswith(earlier_runs(file_prefix)) and not info.base_name.startswith(file_prefix)
-    return earlier or (info.mtime is not None and info.mtime < oldest)
+    def remove(self, settings: MaintenanceConfig, now: datetime.datetime) -> int:
+        with java_errors(f"list the files of table {self.layout.name}"):
+            self.table.refresh()
+            location = str(self.table.location())
+            live = _current_files(self.java, self.table)
+        file_system, listed = _listed(self.layout, location)
+        # After the listing: what was committed until now is known to be in use.
+        named = self._named()
+        earlier = {
+            place
+            for place, info in listed.items()
+            if place not in named and is_of_earlier_run(info.base_name, self.layout.file_prefix)
+        }
+        fenced = bool(earlier) and self._fenced()
+        if fenced:
+            # And what earlier runs committed until they were kept from it.
+            named = self._named()
+        _check_comparable(self.layout, location, live, listed)
+        oldest = now - datetime.timedelta(seconds=settings.orphan_age_s)
+        orphans = [
+            info
+            for place, info in listed.items()
+            if place not in named and ((fenced and place in earlier) or self._is_abandoned(info, oldest))
+        ]
+        for orphan in orphans:
+            file_system.delete_file(orphan.path)
+        if orphans:
+            size = sum(orphan.size for orphan in orphans)
+            _log.info("orphan files removed", table=self.layout.name, files=len(orphans), bytes=size)
+        return len(orphans)
+
+    def _is_abandoned(self, info: pa_fs.FileInfo, oldest: datetime.datetime) -> bool:
+        """Whether a file that no snapshot names is too old to be on its way into a commit.
+
+        Those of later runs are spared at any age: this run may be the one that was replaced.
+        """
+        later = is_of_earlier_run(self.layout.file_prefix, info.base_name)
+        return info.mtime is not None and info.mtime < oldest and not later
+
+    def _named(self) -> set[str]:
+        with java_errors(f"list the files of table {self.layout.name}"):
+            self.table.refresh()
+            return _named_files(self.java, self.table)
+
+    def _fenced(self) -> bool:
+        """Keep earlier runs from committing to the table, if that was not done yet, before their files are removed."""
+        with self.held.lock:
+            table = self.held.table
+            if table is None:
+                return False
+            table.refresh()
+            if not table.fence.has_marked(table.properties()):
+                table.add(Written(), {})
+            return bool(table.fence.has_marked(table.properties()))
 
 
 def _listed(layout: TableLayout, location: str) -> tuple[pa_fs.FileSystem, dict[str, pa_fs.FileInfo]]:
