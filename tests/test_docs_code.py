@@ -50,6 +50,7 @@ ORDERS = """
 # Tested there, as a whole: from the SQL to the output.
 ELSEWHERE = {
     "README.md": "sql python",
+    "SECURITY.md": "sql",
     "docs/concepts/delivery.md": "sql python",
     "docs/destinations/delta.md": "python ini",
     "docs/destinations/duckdb.md": "python",
