@@ -162,7 +162,9 @@ def _identity(
         return tuple(column.attnum for column in columns)
     for version in versions:
         same = version.replica_identity is relation.replica_identity
-        if same and set(version.identity_attnums) & sent == flagged:
+        # An identity over a column that came later is not the one of the message, whatever columns both have.
+        there = {column.attnum for column in columns}.issuperset(version.identity_attnums)
+        if same and there and set(version.identity_attnums) & sent == flagged:
             return version.identity_attnums
     return tuple(sorted(flagged))
 

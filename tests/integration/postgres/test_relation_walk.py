@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.events import Relation
@@ -203,6 +203,7 @@ EXAMPLES: dict[str, Any] = {
 
 @settings(max_examples=25, **EXAMPLES)
 @given(st.lists(STEPS, min_size=1, max_size=8))
+@example([("add_identity", 5, 2, 1), ("key", 4, 3, 2), ("key", 5, 5, 2), ("key", 4, 5, 0)])
 def test_a_version_is_found_exactly_or_the_table_is_copied(
     walked: Connection, steps: list[tuple[str, int, int, int]]
 ) -> None:
