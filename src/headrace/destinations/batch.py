@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Union
 
 from ..events import Event, Relation, Truncate
@@ -46,6 +46,9 @@ class EventBatch:
     end: Lsn
     tables: tuple[TableBatch, ...]
     read_events: Callable[[], Iterator[Event]]
+    unrecorded: set[int] = field(default_factory=set)
+    """The destination puts the ids of tables here for which it committed nothing, because their steps come to nothing:
+    its record of them stands where it stood, not at `end`."""
 
     def events(self) -> Iterator[Event]:
         """The batch's events in commit order, between Begin and Commit of their transactions.

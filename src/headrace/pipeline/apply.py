@@ -228,7 +228,7 @@ class ApplyLoop:
             _log.warning("the batch failed; trying again", error=str(error), hint=error.hint, seconds=round(delay, 1))
             if not engine.stopping.wait(delay):
                 for table in concerned:
-                    engine.ask_position(table)
+                    self._ask_position(table)
             return False
         self._retries.succeeded()
         return True
@@ -239,6 +239,12 @@ class ApplyLoop:
             batches = self._engine.batches
             return [table for table in concerned if batches.is_damaged_for(table.id, _for(table, segments))]
         return [table for table in concerned if table.id == getattr(error, "table_id", None)]
+
+    def _ask_position(self, table: Table) -> None:
+        try:
+            self._engine.ask_position(table)
+        except SpoolGap as error:
+            self._engine.tables.copy_again(table, error)
 
     def _read(self, table: Table, end: Lsn, segments: list[Segment]) -> TableRead | None:
         """The table's part; None if it cannot be read, which is this table's failure alone."""
@@ -284,6 +290,7 @@ class ApplyLoop:
             table.pending = False
             table.position = max(table.position, table.written)
         self.durable = self.position
+        self._engine.tables.acknowledge(members, self._engine.destination)
         if wrote or time.monotonic() - self._stored_at >= _PROGRESS_INTERVAL_S:
             self._store_progress(self.durable)
         reach("apply.after_progress")

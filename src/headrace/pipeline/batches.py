@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.spool import SpoolConfig
 from ..destinations.batch import Changes, Step, TableBatch
-from ..errors import SpoolCorrupt
+from ..errors import SpoolCorrupt, SpoolGap
 from ..lsn import Lsn
 from ..spark.change_reader import change_schema
 from ..spark.rows import LocalRows, TaskRows, read_here
@@ -53,6 +53,16 @@ class BatchReader:
     def segments(self, after: Lsn, until: Lsn | None = None) -> list[Segment]:
         """What follows a position; with `until` perhaps only as far. Raises SpoolGap if it is not there any more."""
         return self._spool.segments(after, until=until)
+
+    def holds_since(self, position: Lsn) -> bool:
+        """Whether the spool still has everything that follows a position."""
+        try:
+            if self._spool.segments(position):
+                return True
+        except SpoolGap:
+            return False
+        known = self._spool.position()
+        return known is not None and known.end <= position
 
     def size(self) -> int:
         """Bytes in the spool."""

@@ -94,6 +94,7 @@ class CatchUp:
             engine.destination.flush()
             table.pending = False
         reach("catchup.after_write", table.name)
+        engine.tables.acknowledge([table], engine.destination)
         engine.tables.advance(table, end)
         reach("catchup.after_progress", table.name)
         engine.announce()

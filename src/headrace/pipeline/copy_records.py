@@ -14,7 +14,7 @@ from ..schema import ReplicatedTableSchema
 from ..stores.contract import PipelineStore
 from ..stores.records import CopyBounds, CopyRecord, CopyStart
 
-__all__ = ["copy_start", "handoff_of", "ranges_left", "stored_handoff"]
+__all__ = ["copy_start", "handoff_of", "has_all_parts", "ranges_left", "stored_handoff"]
 
 
 def copy_start(plan: CopyPlan, start: Lsn, snapshot_lsn: Lsn) -> CopyStart:
@@ -33,6 +33,18 @@ def ranges_left(plan: CopyPlan, start: CopyStart, done: Sequence[CopyRecord]) ->
     return [
         (position, _range(share, bounds)) for position, bounds in enumerate(start.ranges) if position not in finished
     ]
+
+
+def has_all_parts(records: Sequence[CopyRecord], parts: frozenset[int]) -> bool:
+    """Whether a destination has every part of a copy that is on record as finished; if not, it was put back.
+
+    The ranges of a part have one snapshot, and the part bears the number of the first of them.
+    """
+    first: dict[str, int] = {}
+    for record in records:
+        if record.rows >= 0:
+            first[record.snapshot] = min(record.position, first.get(record.snapshot, record.position))
+    return parts.issuperset(first.values())
 
 
 def handoff_of(schema: ReplicatedTableSchema, start: CopyStart, records: Sequence[CopyRecord]) -> Handoff:

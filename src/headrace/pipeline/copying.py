@@ -39,7 +39,7 @@ from ..spark.copy_reader import CopyReader, HeldCopyReader, row_schema
 from ..spark.rows import LocalRows, TaskRows, read_here
 from ..stores.records import CopyBounds, CopyRecord, CopyStart, DestinationTableMetadata
 from ..table_state import State
-from .copy_records import copy_start, handoff_of, ranges_left
+from .copy_records import copy_start, handoff_of, has_all_parts, ranges_left
 from .copy_sessions import CopySessions
 from .copy_works import copy_works
 from .engine import Engine, Stopped
@@ -102,15 +102,19 @@ class TableCopy:
         if table.state.state is State.INIT or known is None or known[0].one_snapshot or table.whole_only:
             return None
         start, records = known
-        return start, [record for record in records if record.rows >= 0] + self._arrived(table, records)
+        parts = self._engine.destination.copied_parts(table.schema) or frozenset()
+        if not has_all_parts(records, parts):
+            msg = "the destination was put back to an earlier state: the copy starts over"
+            _log.warning(msg, table=table.name, parts=sorted(parts))
+            return None
+        return start, [record for record in records if record.rows >= 0] + self._arrived(table, records, parts)
 
-    def _arrived(self, table: Table, records: Sequence[CopyRecord]) -> list[CopyRecord]:
+    def _arrived(self, table: Table, records: Sequence[CopyRecord], parts: frozenset[int]) -> list[CopyRecord]:
         """Of the part that was being written, its ranges, if the destination has it; else it is written anew.
 
         A part bears the number of its first range. Only one is begun at a time.
         """
         begun = [record for record in records if record.rows == _BEGUN]
-        parts = self._engine.destination.copied_parts(table.schema) or frozenset()
         here = bool(begun) and min(record.position for record in begun) in parts
         settled = [replace(record, rows=0 if here else _ABANDONED) for record in begun]
         for record in settled:

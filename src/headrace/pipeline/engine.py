@@ -15,7 +15,7 @@ from ..config.lane import UNNAMED
 from ..config.pipeline import PipelineConfig
 from ..destinations.batch import Changes, EventBatch, TableBatch
 from ..destinations.contract import Destination, Durability
-from ..errors import DestinationFenced, HeadraceError, SparkError, TableSchemaChanged, UnrepresentableKey
+from ..errors import DestinationFenced, HeadraceError, SparkError, SpoolGap, TableSchemaChanged, UnrepresentableKey
 from ..lsn import INVALID_LSN, Lsn
 from ..pgtypes.registry import unrepresentable_values
 from ..schema import TableName
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "Fence", "Stopped", "TableRead"]
 
 _Result = TypeVar("_Result")
+
+_COPIED_AGAIN = "nothing to do: the table is copied again"
 
 
 class Stopped(Exception):
@@ -168,18 +170,29 @@ class Engine:
         if some:
             spans = [span for read in some for span in read.spans]
             events = partial(read_events, self.batches, self.config.spool_config(), spans, segments)
-            durability = self.destination.write_events(EventBatch(end, tuple(read.batch for read in some), events))
+            batch = EventBatch(end, tuple(read.batch for read in some), events)
+            durability = self.destination.write_events(batch)
             for read in some:
                 self.count(read.batch)
+                if read.table.id not in batch.unrecorded:
+                    read.table.recorded = end
                 read.table.pending = durability is Durability.ACCEPTED
         for read in reads:
             self.tables.altered(read.table, read.spans)
             read.table.written = max(read.table.written, end)
 
     def ask_position(self, table: Table) -> None:
-        """After a failed write: it may have been done all the same, and only its answer was lost."""
+        """After a failed write: it may have been done all the same, and only its answer was lost.
+
+        Or somebody put the destination's table back to an earlier state: then the table goes back too. Raises SpoolGap
+        if what it lacks is not in the spool any more.
+        """
         applied = self.destination.applied_lsn(table.target.schema)
-        if applied is not None and applied > table.position:
+        if table.acknowledged is not None and (applied is None or applied < table.acknowledged):
+            if not self.tables.go_back(table, applied, self.batches.holds_since):
+                msg = f"the destination's table {table.name} was put back to {applied or 'nothing'}"
+                raise SpoolGap(msg, detail="the spool does not have all changes since", hint=_COPIED_AGAIN)
+        elif applied is not None and applied > table.position:
             self.tables.place(table, applied)
 
     def with_text_key(self, table: Table, error: UnrepresentableKey) -> HeadraceError:

@@ -81,7 +81,7 @@ class Lane:
         engine, config = self.engine, self.engine.config
         if engine.stopping.is_set():
             return
-        engine.tables.load(published, engine.destination)
+        engine.tables.load(published, engine.destination, engine.batches.holds_since)
         if config.mode is PipelineMode.COPY_ONLY:
             for table in engine.tables.leaving():
                 engine.tables.remove(table)

@@ -14,7 +14,13 @@ import structlog
 
 from ..config.schema_changes import SchemaChangesConfig
 from ..destinations.contract import Destination
-from ..errors import HeadraceError, PipelineStateError, RetryPolicy, TableNotFound
+from ..errors import (
+    ConfigError,
+    HeadraceError,
+    PipelineStateError,
+    RetryPolicy,
+    TableNotFound,
+)
 from ..initial_copy.handoff import Handoff
 from ..lsn import INVALID_LSN, Lsn
 from ..schema import ReplicatedTableSchema
@@ -52,6 +58,12 @@ class Table:
     """Whether its rows stand at the destination, so that a failure need not begin with a copy."""
     own_progress: bool = False
     """Whether the store has its position apart from the apply loop's: until it is in step with that."""
+    recorded: Lsn | None = None
+    """What the destination's record of it should say since the last write; None: nothing new."""
+    acknowledged: Lsn | None = None
+    """What the store has of that. A destination that says less was put back to an earlier state."""
+    keeps_record: bool | None = None
+    """Whether the destination keeps a record at all; None: not asked yet."""
     pending: bool = False
     """Whether the destination has accepted something that is not durable yet."""
     whole_only: bool = False
@@ -110,10 +122,20 @@ class Tables:
         self._tables: dict[int, Table] = {}
         """Never changed in place: whoever looks need not wait for the lock, which is held while the store writes."""
 
-    def load(self, published: Sequence[ReplicatedTableSchema], destination: Destination) -> None:
-        """Take the publication's tables as the store knows them. Those that left it are `leaving`."""
-        states = self._store.get_table_states()
-        left = self._left({*states} - {schema.table.id for schema in published})
+    def load(
+        self,
+        published: Sequence[ReplicatedTableSchema],
+        destination: Destination,
+        spool_holds: Callable[[Lsn], bool] = lambda _: True,
+    ) -> None:
+        """Take the publication's tables as the store knows them. Those that left it are `leaving`.
+
+        A table of which the destination has less than it had acknowledged is taken from there, if the spool holds what
+        follows; if not, it is copied again.
+        """
+        states, acknowledged = self._store.get_table_states(), self._store.get_acknowledged()
+        wanted = {schema.table.id for schema in published}
+        left = self._left({*states} - wanted)
         begun = any(state.state is not State.INIT for state in states.values())
         for table_id, metadata in self._store.get_all_destination_metadata().items():
             self.policies.heard_of(table_id, metadata.destination_table_id)
@@ -122,7 +144,10 @@ class Tables:
             {s.table.id: TableState(State.INIT) for s in published if s.table.id not in states}
         )
         for schema in (*published, *left):
-            table = self._load(schema, states.get(schema.table.id, TableState(State.INIT)), destination)
+            table = self._load(schema, states.get(schema.table.id, TableState(State.INIT)))
+            table.acknowledged = acknowledged.get(table.id)
+            if table.copied:
+                self._find(table, destination, spool_holds if table.id in wanted else None)
             # Of a first start nothing was written before the slot that a snapshot would not show.
             table.wait_for_writers = begun and not table.copied
             tables[table.id] = table
@@ -142,18 +167,42 @@ class Tables:
                 left.append(version.schema)
         return left
 
-    def _load(self, schema: ReplicatedTableSchema, state: TableState, destination: Destination) -> Table:
+    def _load(self, schema: ReplicatedTableSchema, state: TableState) -> Table:
         table = Table(schema, state, retries=self._retries())
         if state.retry_policy in (None, RetryPolicy.TIMED):
             table.retries.succeeded()
         table.copied = self._is_copied(schema.table.id, state)
         if not table.copied:
             table.position = table.written = self._copy_position(table)
-            return table
-        table.own_progress = self._store.get_progress(Worker(table.id)) is not None or state.state is not State.READY
-        self.place(table, self._stored_position(table, destination))
-        table.handoff = stored_handoff(self._store, table.schema, table.position)
+        else:
+            own = self._store.get_progress(Worker(table.id))
+            table.own_progress = own is not None or state.state is not State.READY
         return table
+
+    def _find(self, table: Table, destination: Destination, spool_holds: Callable[[Lsn], bool] | None) -> None:
+        """Take a copied table where the destination has it. A name that it cannot have is its own failure alone.
+
+        `spool_holds` is None for a table that left the publication: what the destination has of it does not matter.
+        """
+        schema = self._last_seen(table)
+        try:
+            applied = destination.applied_lsn(schema)
+            lost = applied is None and destination.copied_parts(schema) == frozenset()
+        except ConfigError as error:
+            self._take_at(table, None)
+            if table.state.state is not State.ERRORED:
+                self.fail(table, error)
+            return
+        self._take_at(table, applied)
+        if spool_holds is None or not (lost or self._was_put_back(table, applied)):
+            return
+        if not self.go_back(table, applied, spool_holds):
+            table.whole_only = True
+            self.start_over(table)
+
+    def _take_at(self, table: Table, applied: Lsn | None) -> None:
+        self.place(table, self._stored_position(table, applied))
+        table.handoff = stored_handoff(self._store, table.schema, table.position)
 
     def _is_copied(self, table_id: int, state: TableState) -> bool:
         """Whether its rows stand at the destination; of a table in error, by what stood before the errors."""
@@ -174,20 +223,70 @@ class Tables:
         copy = None if table.state.state is State.INIT else self._store.get_copy(table.id)
         return INVALID_LSN if copy is None or copy[0].one_snapshot else copy[0].start_lsn
 
-    def _stored_position(self, table: Table, destination: Destination) -> Lsn:
+    def _stored_position(self, table: Table, applied: Lsn | None) -> Lsn:
         """The furthest that store and destination have on record: none of them is ever ahead of the truth.
 
         A table with progress of its own is not where the apply loop is, even if it is called Ready: an operator may
         have rolled it back from Errored.
         """
         own = self._store.get_progress(Worker(table.id))
-        known = [own, destination.applied_lsn(self._last_seen(table)), table.state.lsn]
+        known = [table.state.lsn if own is None else own, applied]
         if own is None and table.state.state is State.READY:
             known.append(self._store.get_progress(APPLY))
         copy = self._store.get_copy(table.id)
         if copy is not None:
             known.append(copy[0].start_lsn)
         return max((lsn for lsn in known if lsn is not None), default=INVALID_LSN)
+
+    def _was_put_back(self, table: Table, applied: Lsn | None) -> bool:
+        """Whether the destination has less of the table than it had acknowledged, or what is older than its copy."""
+        if table.acknowledged is not None:
+            return applied is None or applied < table.acknowledged
+        copy = self._store.get_copy(table.id)
+        return applied is not None and copy is not None and applied < copy[0].start_lsn
+
+    def go_back(self, table: Table, applied: Lsn | None, spool_holds: Callable[[Lsn], bool]) -> bool:
+        """The destination has the table as of an earlier position: let it catch up from there.
+
+        False if it cannot: nothing is there, or what is there is of an earlier copy, or the spool does not reach back.
+        """
+        copy = self._store.get_copy(table.id)
+        begun = INVALID_LSN if copy is None else copy[0].start_lsn
+        acknowledged = None if table.acknowledged is None else str(table.acknowledged)
+        found = None if applied is None else str(applied)
+        if applied is None or applied < begun or not spool_holds(applied):
+            msg = "the destination was put back to an earlier state: the table is copied again"
+            _log.warning(msg, table=table.name, found=found, acknowledged=acknowledged)
+            return False
+        msg = "the destination was put back to an earlier state: the table is caught up from the spool"
+        _log.warning(msg, table=table.name, found=found, acknowledged=acknowledged)
+        with self._lock:
+            # The position first: a crash must not leave a table that says it stands further.
+            self._store.delete_progress(Worker(table.id))
+            self._store.update_progress(Worker(table.id), applied)
+            table.own_progress, table.pending, table.recorded = True, False, None
+            self.place(table, applied)
+            table.handoff = stored_handoff(self._store, table.schema, applied)
+            if table.state.state is not State.ERRORED:
+                reason = f"the destination was put back from {acknowledged} to {found}"
+                hint = "nothing to do: the table is caught up"
+                self._move([(table, TableState(State.ERRORED, None, reason, hint, RetryPolicy.TIMED))])
+                table.retries.succeeded()
+            self._store.acknowledge({table.id: applied})
+            table.acknowledged = applied
+        return True
+
+    def acknowledge(self, tables: Iterable[Table], destination: Destination) -> None:
+        """Store what the destination has recorded with the writes since the last call, all durable by now."""
+        written = [table for table in tables if table.recorded is not None]
+        for table in written:
+            if table.keeps_record is None:
+                table.keeps_record = destination.applied_lsn(table.target.schema) is not None
+        kept = {table.id: table.recorded for table in written if table.keeps_record and table.recorded is not None}
+        if kept:
+            self._store.acknowledge(kept)
+        for table in written:
+            table.acknowledged, table.recorded = kept.get(table.id), None
 
     def _last_seen(self, table: Table) -> ReplicatedTableSchema:
         """The table by the last version on record, under whose name the destination may have it."""
@@ -345,6 +444,7 @@ class Tables:
             if table.state.state is not State.INIT:
                 self._move([(table, TableState(State.INIT))])
             table.copied, table.handoff, table.pending = False, None, False
+            table.recorded = table.acknowledged = None
             table.position = table.written = INVALID_LSN
             if table.resync_asked:
                 # Only then: a copy that fails again and again starts over each time, and its failures must count.

@@ -85,12 +85,20 @@ class StateStore(Protocol):
     def get_heartbeat(self) -> Heartbeat | None:
         """Return the pipeline's last report about itself; None if it never made one."""
 
+    def acknowledge(self, applied: Mapping[int, Lsn]) -> None:
+        """Keep, per table, the LSN that the destination last recorded; it replaces the one before, also if lower."""
+
+    def get_acknowledged(self) -> Mapping[int, Lsn]:
+        """What `acknowledge` kept, by table: a destination that has less was put back to an earlier state."""
+
 
 class TableStateLifecycleStore(Protocol):
     """Operations across everything kept for a table. Each may be repeated."""
 
     def prepare_for_copy(self, table_id: int) -> None:
-        """Forget schemas, progress and copy of a table whose destination was dropped; keep its state and metadata.
+        """Forget schemas, progress, what was acknowledged, and copy of a table whose destination was dropped.
+
+        Its state and metadata stay.
 
         The metadata has the name under which the table was first known. Nobody else has, should the copy never begin.
         """

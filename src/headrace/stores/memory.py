@@ -55,6 +55,7 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._tables: dict[int, _Table] = {}
         self._progress: dict[Worker, Lsn] = {}
+        self._acknowledged: dict[int, Lsn] = {}
         self._requests: dict[int, TableRequest] = {}
         self._heartbeat: Heartbeat | None = None
 
@@ -121,6 +122,14 @@ class MemoryStore:
         with self._lock:
             for worker in workers:
                 self._progress.pop(worker, None)
+
+    def acknowledge(self, applied: Mapping[int, Lsn]) -> None:
+        with self._lock:
+            self._acknowledged.update(applied)
+
+    def get_acknowledged(self) -> dict[int, Lsn]:
+        with self._lock:
+            return dict(self._acknowledged)
 
     def get_destination_metadata(self, table_id: int) -> DestinationTableMetadata | None:
         with self._lock:
@@ -190,6 +199,7 @@ class MemoryStore:
             table.copy = None
             table.copied.clear()
             self._progress.pop(Worker(table_id), None)
+            self._acknowledged.pop(table_id, None)
 
     def reset_for_resync(self) -> int:
         with self._lock:
@@ -203,6 +213,7 @@ class MemoryStore:
         with self._lock:
             self._tables.pop(table_id, None)
             self._requests.pop(table_id, None)
+            self._acknowledged.pop(table_id, None)
             self._progress.pop(Worker(table_id), None)
 
     def close(self) -> None:

@@ -64,6 +64,10 @@ _UPDATE_PROGRESS = (
     "INSERT INTO @progress AS stored (pipeline_id, table_id, lsn) VALUES (?, ?, ?) "
     "ON CONFLICT (pipeline_id, table_id) DO UPDATE SET lsn = excluded.lsn WHERE excluded.lsn > stored.lsn"
 )
+_ACKNOWLEDGE = (
+    "INSERT INTO @acknowledged (pipeline_id, table_id, lsn) VALUES (?, ?, ?) "
+    "ON CONFLICT (pipeline_id, table_id) DO UPDATE SET lsn = excluded.lsn"
+)
 _STORE_METADATA = (
     "INSERT INTO @destination_table "
     "(pipeline_id, table_id, destination_table_id, snapshot_lsn, mask, status, previous_snapshot_lsn) "
@@ -200,6 +204,17 @@ class SqlStore:
 
         self._database.write(self._pipeline, forget)
 
+    def acknowledge(self, applied: Mapping[int, Lsn]) -> None:
+        def keep(execute: Execute) -> None:
+            for table_id, lsn in applied.items():
+                execute(_ACKNOWLEDGE, self._pipeline, table_id, self._lsn(lsn))
+
+        self._database.write(self._pipeline, keep)
+
+    def get_acknowledged(self) -> dict[int, Lsn]:
+        rows = self._read("SELECT table_id, lsn FROM @acknowledged WHERE pipeline_id = ?", self._pipeline)
+        return {table_id: self._database.lsn_result(lsn) for table_id, lsn in rows}
+
     def get_destination_metadata(self, table_id: int) -> DestinationTableMetadata | None:
         rows = self._read(f"{_METADATA} AND table_id = ?", self._pipeline, table_id)
         return self._metadata(rows[0]) if rows else None
@@ -261,7 +276,7 @@ class SqlStore:
         return encoding.decode_heartbeat(rows[0][0]) if rows else None
 
     def prepare_for_copy(self, table_id: int) -> None:
-        self._forget(table_id, "table_schema", "progress", *_COPY)
+        self._forget(table_id, "table_schema", "progress", "acknowledged", *_COPY)
 
     def reset_for_resync(self) -> int:
         def reset(execute: Execute) -> int:
@@ -274,7 +289,8 @@ class SqlStore:
         return self._database.write(self._pipeline, reset)
 
     def delete_table(self, table_id: int) -> None:
-        self._forget(table_id, "table_state", "table_schema", "destination_table", "progress", "table_request", *_COPY)
+        kept = ("table_state", "table_schema", "destination_table", "progress", "acknowledged", "table_request", *_COPY)
+        self._forget(table_id, *kept)
 
     def close(self) -> None:
         self._database.close()

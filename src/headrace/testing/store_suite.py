@@ -243,6 +243,16 @@ class StoreSuite(OpenedStores):
         assert store.get_all_progress() == {APPLY: 30, Worker(A): 10, Worker(B): 0}
         assert store.get_progress(Worker(B)) == Lsn(0)
 
+    def test_what_was_acknowledged_is_replaced_and_forgotten_with_its_copy(self, store: PipelineStore) -> None:
+        assert store.get_acknowledged() == {}
+        store.acknowledge({A: Lsn(30), B: Lsn(40)})
+        store.acknowledge({A: Lsn(10)})
+        assert store.get_acknowledged() == {A: 10, B: 40}
+        store.prepare_for_copy(A)
+        assert store.get_acknowledged() == {B: 40}
+        store.delete_table(B)
+        assert store.get_acknowledged() == {}
+
     def test_deleted_progress_may_start_lower(self, store: PipelineStore) -> None:
         store.update_progress(APPLY, Lsn(30))
         store.update_progress(Worker(A), Lsn(30))

@@ -246,7 +246,7 @@ def test_a_store_of_an_older_version_is_left_as_it_is(
         # Then it says why it does not, and leaves it to the pipeline's start
         assert result.exit_code == 3
         said = result.stdout + result.stderr
-        assert "has version 1, this program's is 4" in said
+        assert "has version 1, this program's is 5" in said
         assert "run the version of headrace that wrote it" in said
         assert version() == 1
     build_store(config).close()

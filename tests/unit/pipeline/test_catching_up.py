@@ -56,7 +56,10 @@ class Source:
 
     def run(self, budget: int) -> None:
         engine: Any = SimpleNamespace(
-            tables=SimpleNamespace(move=self.move, advance=self.advance, all=lambda: [self.table]),
+            tables=SimpleNamespace(
+                move=self.move, advance=self.advance, all=lambda: [self.table], acknowledge=lambda *_: None
+            ),
+            destination=None,
             batches=SimpleNamespace(segments=self.segments),
             reception=SimpleNamespace(wait=lambda _until, _timeout: True),
             memory=SimpleNamespace(wait_until_resumed=lambda _timeout: None),

@@ -7,7 +7,7 @@ import pytest
 from headrace.destinations.memory import MemoryDestination
 from headrace.initial_copy.ranges import CopyPlan, CopyRange, KeyBounds
 from headrace.lsn import INVALID_LSN, Lsn
-from headrace.pipeline.copy_records import ranges_left
+from headrace.pipeline.copy_records import has_all_parts, ranges_left
 from headrace.pipeline.tables import Tables
 from headrace.stores import MemoryStore
 from headrace.stores.records import CopyBounds, CopyRecord, CopyStart
@@ -37,3 +37,15 @@ def test_what_is_left_is_cut_as_it_was_and_read_as_it_would_be_now() -> None:
     left = ranges_left(CopyPlan(schema, (whole,), one_snapshot=False), start, done)
     cut = KeyBounds("id", "int8", "10", None)
     assert left == [(1, CopyRange(schema.table.name, ("id",), "id > 3", cut, True, 50, 2000))]
+
+
+def test_a_destination_that_was_put_back_lacks_a_finished_part() -> None:
+    """Ranges 0 and 1 are part 0, range 2 is part 2; range 3 was begun, range 4 abandoned."""
+    snapshots = ("1:1:", "1:1:", "5:5:", "9:9:", "9:9:")
+    rows = (10, 0, 7, -1, -2)
+    records = [CopyRecord(n, None, snapshots[n], rows[n]) for n in range(5)]
+    assert has_all_parts(records, frozenset({0, 2}))
+    assert has_all_parts(records, frozenset({0, 2, 3}))
+    assert not has_all_parts(records, frozenset({0}))
+    assert not has_all_parts(records, frozenset())
+    assert has_all_parts([], frozenset())

@@ -39,6 +39,9 @@ class Nothing:
     def applied_lsn(self, _: object) -> None:
         return None
 
+    def copied_parts(self, _: object) -> None:
+        return None
+
 
 @pytest.fixture(autouse=True)
 def always_due(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,7 @@ class DeltaJava:
 
     def files(self, snapshot: Any) -> list[dict[str, Any]]:
         """All files of a snapshot, as its log has them."""
+        self._activate()
         return [json.loads(line) for line in self._lines(snapshot.allFiles())]
 
     def removed(self, snapshot: Any) -> list[dict[str, Any]]:
@@ -124,6 +125,10 @@ class DeltaJava:
             made.add(self._actions.fromJson(json.dumps(action, ensure_ascii=False)))
         operation = self._streaming(self._append, "headrace", 0, self._some(commit.marker))
         return int(transaction.commit(self._sequences.asScala(made).toSeq(), operation))
+
+    def _activate(self) -> None:
+        """Make the session that of this thread, which Delta's own queries need."""
+        self.spark._get_j_spark_session_class(self._jvm).setActiveSession(self.spark._jsparkSession)
 
     def _lines(self, dataset: Any) -> list[str]:
         lines = dataset.toJSON().collectAsList()

@@ -310,19 +310,19 @@ class DeltaTable:
         """The table at a version: by the commits since, or as a whole where they are many, or not to be had."""
         if self._state.version < version <= self._state.version + _MOST_COMMITS:
             try:
-                state = self._state
+                state, restored = self._state, False
                 for number in range(state.version + 1, version + 1):
-                    state = state.after(number, self._read_commit(number), self._application)
+                    actions = self._read_commit(number)
+                    state = state.after(number, actions, self._application)
+                    restored = restored or any(map(_is_restore, actions))
+                return _as_restored(state, self.layout, self._application) if restored else state
             except OSError:
                 pass
-            else:
-                return state
         with delta_errors(f"read table {self.layout.name}"):
             return read_state(self._java, self._log, self.layout, self._application)
 
     def _read_commit(self, version: int) -> list[dict[str, Any]]:
-        # Not splitlines: JSON leaves U+2028 and others as they are, in names and in bounds of texts.
-        return [json.loads(line) for line in _log_file(self.layout, version, "json").split("\n") if line]
+        return _read_commit(self.layout, version)
 
     def _carry(self, before: LogState) -> None:
         """Keep what is known of files that are still the same."""
@@ -364,7 +364,42 @@ def read_state(java: DeltaJava, log: Any, layout: TableLayout, application: str)
         applied = java.transaction(snapshot, application)
     else:
         applied = next((one["version"] for one in transactions if one["appId"] == application), None)
-    return replace(state, files=files, applied=applied)
+    return _as_restored(replace(state, files=files, applied=applied), layout, application)
+
+
+def _as_restored(state: LogState, layout: TableLayout, application: str) -> LogState:
+    """With the position that the rows have after a RESTORE, which leaves transactions on record as they were.
+
+    Found by the commits since our last one, newest first. Where they are many, or gone from the log, the record counts.
+    """
+    version, left = state.version, _MOST_COMMITS
+    while version >= 0 and left:
+        try:
+            actions = _read_commit(layout, version)
+        except OSError:
+            return state
+        ours = [action["txn"] for action in actions if action.get("txn", {}).get("appId") == application]
+        if ours:
+            return replace(state, applied=ours[-1]["version"])
+        restores = [action["commitInfo"] for action in actions if _is_restore(action)]
+        if restores:
+            target = restores[-1].get("operationParameters", {}).get("version")
+            if target is None:
+                # To a time: to which version that was, the log does not say.
+                return replace(state, applied=None)
+            version, left = int(target), _MOST_COMMITS
+        else:
+            version, left = version - 1, left - 1
+    return state if left == 0 else replace(state, applied=None)
+
+
+def _is_restore(action: Mapping[str, Any]) -> bool:
+    return bool(action.get("commitInfo", {}).get("operation") == "RESTORE")
+
+
+def _read_commit(layout: TableLayout, version: int) -> list[dict[str, Any]]:
+    # Not splitlines: JSON leaves U+2028 and others as they are, in names and in bounds of texts.
+    return [json.loads(line) for line in _log_file(layout, version, "json").split("\n") if line]
 
 
 def _checksum(layout: TableLayout, version: int) -> dict[str, Any]:

@@ -24,6 +24,8 @@ class Attempt:
         self._operations: list[Operation] = []
         self._pending = PendingFiles(table.layout)
         self.planned = table.files()
+        self.committed = False
+        """Whether the block's end committed something."""
 
     def add(self, operation: Operation) -> None:
         self._operations.append(operation)
@@ -44,3 +46,4 @@ class Attempt:
         elif any(not operation.is_nothing for operation in self._operations):
             with self._pending:
                 self._table.commit(self.planned, self._operations, self._record)
+            self.committed = True

@@ -268,7 +268,8 @@ class LakeDestination:
     def write_events(self, batch: EventBatch) -> Durability:
         self._opened.record.check()
         for part in batch.tables:
-            self._write_table(part, batch.end)
+            if not self._write_table(part, batch.end):
+                batch.unrecorded.add(part.schema.table.id)
         return Durability.DURABLE
 
     def flush(self) -> None:
@@ -284,17 +285,19 @@ class LakeDestination:
         """Compact the table, expire its snapshots and remove its orphan files, now."""
         self._opened.maintenance.maintain(self._opened.tables.named(table))
 
-    def _write_table(self, part: TableBatch, end: Lsn) -> None:
+    def _write_table(self, part: TableBatch, end: Lsn) -> bool:
+        """Write a table's part of a batch; False if it came to nothing, so that the record stands where it stood."""
         tables = self._opened.tables
         held = tables.of(part.schema)
         relations = [step for step in part.steps if isinstance(step, Relation)]
 
-        def write() -> None:
+        def write() -> bool:
             table = tables.found(held, part.schema) or self._missing(held, part)
             self._opened.fence.admit(table.properties(), held.text)
             record = table.record()
             if record.lsn is not None and record.lsn >= end:
-                return
+                return True
+            held.require_not_put_back(record)
             _check_follows(table, record, part)
             new = [step for step in relations if record.lsn is None or step.commit_lsn >= record.lsn]
             if new:
@@ -310,8 +313,11 @@ class LakeDestination:
                 self._opened.quarantine.add_changes(changes, end, lost)
             if relations:
                 self._look_again(held, relations[-1].new)
+            if attempt.committed:
+                held.recorded = end
+            return attempt.committed
 
-        self._retried(held, write)
+        return self._retried(held, write)
 
     def _look_again(self, held: Held, schema: ReplicatedTableSchema) -> None:
         """After the table was altered: what is kept of it is of before."""

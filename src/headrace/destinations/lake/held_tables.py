@@ -12,6 +12,7 @@ import structlog
 
 from ...config.table_destination import OnTableRename, TableDestinationConfig
 from ...errors import DestinationConflict, DestinationError, DestinationRejected, PipelineStateError
+from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema, TableName
 from ..contract import DestinationContext
 from ..names import destination_names
@@ -43,6 +44,20 @@ class Held:
     lock: threading.RLock = field(default_factory=threading.RLock)
     table: LakeTable | None = None
     copying: bool = False
+    recorded: Lsn | None = None
+    """The LSN of the last commit of this run."""
+
+    def require_not_put_back(self, record: Record) -> None:
+        """Raise DestinationError if the table is in a state of before this run's last commit: rolled back or restored.
+
+        Once: whoever goes on has asked for the record, and begins where that says.
+        """
+        expected, self.recorded = self.recorded, None
+        if expected is not None and (record.lsn is None or record.lsn < expected):
+            found = "no record" if record.lsn is None else f"the record {record.lsn}"
+            msg = f"the table {self.text} was put back to an earlier state: it has {found}, and had {expected}"
+            raise DestinationError(msg, hint="nothing to do: the table is caught up, or copied again")
+        self.recorded = expected
 
     @property
     def name(self) -> tuple[str, ...]:

@@ -68,7 +68,8 @@ class Transformed:
 
     def write_events(self, batch: EventBatch) -> Durability:
         tables = tuple(self._table(table) for table in batch.tables)
-        return self._inner.write_events(EventBatch(batch.end, tables, lambda: self._events(batch.events())))
+        inner = EventBatch(batch.end, tables, lambda: self._events(batch.events()), batch.unrecorded)
+        return self._inner.write_events(inner)
 
     def flush(self) -> None:
         self._inner.flush()
