@@ -18,7 +18,7 @@ from headrace.schema import ReplicatedTableSchema, TableName
 from headrace.stores import MemoryStore
 from headrace.stores.records import DestinationTableMetadata
 from headrace.testing.example_tables import example_table
-from headrace.testing.local_rows import LocalRows
+from headrace.testing.local_rows import LocalRows, local_rows
 from lakehouse import iceberg_settings, lake, read_table
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ def _opened(
     ("tables", "settings", "told"),
     [
         ((LOWER, OTHER), {"table_name": "all"}, "public.orders and public.other have the same name"),
-        ((UPPER, LOWER), {}, "public.Orders and public.orders have the same name"),
-        ((LOWER, OTHER), {"tables": {"public.other": {"name": "public.ORDERS"}}}, "have the same name"),
         (
             (LOWER,),
             {"tables": {"public.order": {"mode": "changelog"}}},
@@ -65,6 +63,24 @@ def test_names_that_cannot_be_meant(
         _opened(tmp_path / "warehouse", spark, *tables, **settings)
     assert raised.value.hint
     assert not (tmp_path / "warehouse").exists()
+
+
+@pytest.mark.parametrize(
+    ("tables", "settings"),
+    [((UPPER, LOWER), {}), ((LOWER, OTHER), {"tables": {"public.other": {"name": "public.ORDERS"}}})],
+)
+def test_a_table_whose_name_differs_in_case_only_is_left_out(
+    tables: tuple[ReplicatedTableSchema, ...], settings: dict[str, Any], tmp_path: Path, spark: SparkSession
+) -> None:
+    kept, left_out = tables
+    destination = _opened(tmp_path / "warehouse", spark, *tables, **settings)
+    destination.claim()
+    destination.write_table_rows(kept, local_rows(kept, [{"id": 1}], spark=spark), 0)
+    with pytest.raises(ConfigError, match=f"{kept.table.name} and {left_out.table.name} have the same name") as raised:
+        destination.write_table_rows(left_out, local_rows(left_out, [{"id": 2}], spark=spark), 0)
+    assert raised.value.hint
+    destination.shutdown()
+    assert read_table(tmp_path / "warehouse", f"public.{kept.table.name.name}").column("id").to_pylist() == [1]
 
 
 @pytest.mark.parametrize(
