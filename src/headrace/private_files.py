@@ -71,8 +71,8 @@ def group_access(group: str | None) -> Access:
 
 
 def create_file(path: Path) -> None:
-    """Create an empty file that only its owner may read and write."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY.file_mode)
+    """Create a file that only its owner may read and write. What another process has written to it meanwhile stays."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, OWNER_ONLY.file_mode)
     try:
         os.fchmod(descriptor, OWNER_ONLY.file_mode)
     finally:

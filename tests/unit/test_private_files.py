@@ -42,6 +42,14 @@ def test_files_and_directories_are_their_owners(root: Path) -> None:
     assert [mode(root / name) for name in ("a", "a/b", "a/b/file")] == [0o700, 0o700, 0o600]
 
 
+def test_a_file_that_another_process_has_written_to_is_not_emptied(root: Path) -> None:
+    path = root / "file"
+    path.write_text("a store")
+    path.chmod(0o644)
+    create_file(path)
+    assert (path.read_text(), mode(path)) == ("a store", 0o600)
+
+
 def test_new_names_survive_a_power_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -136,9 +136,11 @@ def _keep_private(path: Path) -> None:
     """Let only the owner read and write the store. SQLite gives -wal and -shm the mode of the file itself."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         file = path.with_name(path.name + suffix)
-        # One of another user's is for SQLite to refuse, if it may not be used.
-        if file.exists() and file.stat().st_uid == os.geteuid():
-            grant(file, OWNER_ONLY.file_mode, OWNER_ONLY)
+        # Another process may remove its journal at any time.
+        with suppress(FileNotFoundError):
+            # One of another user's is for SQLite to refuse, if it may not be used.
+            if file.stat().st_uid == os.geteuid():
+                grant(file, OWNER_ONLY.file_mode, OWNER_ONLY)
     if not path.exists() and os.access(path.parent, os.W_OK | os.X_OK):
         # Where it cannot be created, SQLite says why.
         create_file(path)
