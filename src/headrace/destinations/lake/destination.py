@@ -151,6 +151,8 @@ class LakeDestination:
         held = tables.of(schema)
 
         def mark() -> bool:
+            # The record of before goes with the rows of before.
+            held.recorded = None
             table = tables.found(held, schema)
             kept = table is not None and is_replaceable(held.plan, table, schema)
             if table is not None and kept:
