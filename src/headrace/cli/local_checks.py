@@ -42,6 +42,7 @@ _PACKAGES = {
 """What the built-in destinations import, each from the extra of its name."""
 _KNOWN_BY_ARROW = ("s3", "s3a", "s3n", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 """Schemes that pyarrow and Spark open themselves."""
+_CLUSTER_SECURITY = ("spark.authenticate", "spark.network.crypto.enabled")
 METRICS_PORT = "metrics port"
 
 
@@ -76,6 +77,20 @@ def _java(config: PipelineConfig) -> Iterator[Finding]:
         find_java()
     except SparkUnavailable as error:
         yield Finding("java", Severity.ERROR, str(error), error.hint)
+
+
+def _cluster(config: PipelineConfig) -> Iterator[Finding]:
+    """Find a cluster on which tasks, which carry the source's password, travel unprotected as far as settings show."""
+    if config.spark.master.startswith("local"):
+        return
+    off = [name for name in _CLUSTER_SECURITY if config.spark.conf.get(name, "").lower() != "true"]
+    if off:
+        message = (
+            f"tasks carry the source's password to {config.spark.master}, and the configuration does not set "
+            f"{' and '.join(off)}: other users of the network may read it"
+        )
+        remedy = f"set {' and '.join(off)} to true under spark.conf, or in the cluster's own defaults"
+        yield Finding("spark", Severity.WARNING, message, remedy)
 
 
 def _directories(config: PipelineConfig) -> Iterator[Finding]:
@@ -263,6 +278,7 @@ LOCAL_CHECKS: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (
     _destination,
     _transforms,
     _java,
+    _cluster,
     _directories,
     _remote_places,
     _metrics_port,

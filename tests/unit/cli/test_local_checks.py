@@ -72,6 +72,15 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nowhere" in message
 
 
+def test_a_cluster_without_authentication_and_encryption(tmp_path: Path) -> None:
+    half = {"master": "spark://host:7077", "conf": {"spark.authenticate": "true"}}
+    (found,) = [one for one in check_here(config(tmp_path, spark=half)) if one.severity is Severity.WARNING]
+    assert "spark.network.crypto.enabled" in found.message
+    assert "spark.authenticate" not in found.message
+    whole = {**half, "conf": {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}}
+    assert [one for one in check_here(config(tmp_path, spark=whole)) if one.severity is Severity.WARNING] == []
+
+
 def test_directories_that_cannot_be_written_to(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
