@@ -22,7 +22,7 @@ from ..postgres.preflight import ALL_CHECKS, Finding, Severity, Target, run_chec
 from .connecting import connected
 from .exit_code import ExitCode
 from .failing import errors_shown, fail
-from .local_checks import LOCAL_CHECKS, METRICS_PORT, PIPELINE_CHECKS, check_here, check_there
+from .local_checks import LOCAL_CHECKS, PIPELINE_CHECKS, check_here, check_there, with_source
 
 __all__ = ["check"]
 
@@ -104,11 +104,7 @@ def _check_pipeline(config: PipelineConfig, as_json: bool) -> None:
         source = config.source
         target = Target(config.pg_connection, config.publication_name, source.install, source.failover_slot)
         findings += run_checks(connection, target)
-        there = check_there(connection, config)
-    if any(found.check == "slot" and found.severity is Severity.INFO for found in there):
-        # The pipeline runs: the port is taken by itself.
-        findings = [found for found in findings if found.check != METRICS_PORT]
-    findings += there
+        findings = with_source(findings, check_there(connection, config))
     count = len(LOCAL_CHECKS) + len(ALL_CHECKS) + len(PIPELINE_CHECKS)
     where = _place(config.pg_connection, config.publication_name)
     _report(findings, as_json, f"{count} checks of pipeline {config.id} and {where}")

@@ -29,7 +29,7 @@ from ..schema import ReplicatedTableSchema, TableName
 from ..spark.java import find_java
 from .known_store import known_stores
 
-__all__ = ["LOCAL_CHECKS", "METRICS_PORT", "PIPELINE_CHECKS", "check_here", "check_there", "require_startable"]
+__all__ = ["LOCAL_CHECKS", "PIPELINE_CHECKS", "check_here", "check_there", "require_startable", "with_source"]
 
 _log = structlog.get_logger("headrace.run")
 
@@ -43,7 +43,7 @@ _PACKAGES = {
 _KNOWN_BY_ARROW = ("s3", "s3a", "s3n", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 """Schemes that pyarrow and Spark open themselves."""
 _CLUSTER_SECURITY = ("spark.authenticate", "spark.network.crypto.enabled")
-METRICS_PORT = "metrics port"
+_METRICS_PORT = "metrics port"
 
 
 def _destination(config: PipelineConfig) -> Iterator[Finding]:
@@ -153,7 +153,7 @@ def _metrics_port(config: PipelineConfig) -> Iterator[Finding]:
             listener.listen(1)
     except OSError as error:
         message = f"metrics cannot be served on port {port} of {host}: {error.strerror}"
-        yield Finding(METRICS_PORT, Severity.ERROR, message, "set metrics.port to a free port, or to 0")
+        yield Finding(_METRICS_PORT, Severity.ERROR, message, "set metrics.port to a free port, or to 0")
 
 
 def _places(config: PipelineConfig) -> dict[str, Path]:
@@ -308,6 +308,15 @@ def check_there(connection: psycopg.Connection[Any], config: PipelineConfig) -> 
     return found
 
 
+def with_source(here: list[Finding], there: list[Finding]) -> list[Finding]:
+    """Join the findings of this machine and of the source; a metrics port is no error while the pipeline runs.
+
+    A run that has the port, and the slot, is waited for by the next one.
+    """
+    running = any(found.check == "slot" and found.severity is Severity.INFO for found in there)
+    return [*(found for found in here if not (running and found.check == _METRICS_PORT)), *there]
+
+
 def require_startable(config: PipelineConfig) -> None:
     """Raise ConfigError for the first thing, and log all others, that `headrace check` would call an error.
 
@@ -315,7 +324,7 @@ def require_startable(config: PipelineConfig) -> None:
     found after Spark has started.
     """
     with connect(config.pg_connection, "check", pipeline=config.id) as connection:
-        findings = [*check_here(config), *check_there(connection, config)]
+        findings = with_source(check_here(config), check_there(connection, config))
     # A slot that is lost is the pipeline's to report: its error says what was lost.
     errors = [found for found in findings if found.severity is Severity.ERROR and found.check != "slot"]
     for found in errors[1:]:
