@@ -164,5 +164,5 @@ def test_progress_moves_only_after_a_flush(conninfo: str, connection: Connection
             destination.may_flush.set()
         running.until_applied(connection)
         running.until(lambda: destination.flushed == 9)
-        assert (store.get_progress(APPLY) or Lsn(0)) > before
+        running.until(lambda: (store.get_progress(APPLY) or Lsn(0)) > before)
     assert len(destination.rows(B)) == 4
