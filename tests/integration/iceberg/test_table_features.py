@@ -340,15 +340,11 @@ def test_a_table_that_somebody_dropped_is_missed(lakeside: Lakeside) -> None:
         lakeside.source.execute("INSERT INTO still VALUES (11)")
         running.until(lambda: missed(running, "public.early"), _PATIENCE)
     catalog.drop_table("public.late")
+    # A new table, of this row only, would look well and be wrong.
+    lakeside.source.execute("INSERT INTO late VALUES (11)")
     with lakeside.pipeline() as running:
-        running.until(lambda: "public.late" in running.status.tables, _PATIENCE)
-        # A new table, of this row only, would look well and be wrong.
-        lakeside.source.execute("INSERT INTO late VALUES (11)")
-        running.until(lambda: missed(running, "public.late"), _PATIENCE)
-        assert sorted(catalog.list_tables("public")) == [("public", "still")]
-        for table in ("public.early", "public.late"):
-            running.pipeline.resync(table)
-            running.until_ready(table, timeout=_PATIENCE)
+        # The next start misses both, and copies them again.
+        running.until_ready(timeout=_PATIENCE)
         lakeside.wait(running)
         lakeside.assert_equal("public.early", "public.late", "public.still")
 
