@@ -1,4 +1,4 @@
-"""`headrace adopt`: let a pipeline go on after its source was upgraded by pg_upgrade, which gives it a new identity."""
+"""`headrace adopt`: continue a pipeline after pg_upgrade, which gives its source a new system identifier."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed wher
 
 
 def adopt(config: ConfigPath, yes: _Yes = False) -> None:
-    """Let a pipeline go on after pg_upgrade, which gives the source a new system identifier.
+    """Continue a pipeline after pg_upgrade, which gives the source a new system identifier.
 
-    From Postgres 17 on pg_upgrade takes slots along, once everything has
-    been read through them. Checks that the new cluster has the pipeline's
-    slot in the same database, that its WAL goes on behind what the spool
-    holds, and that tables kept their OIDs; then records the new identity.
+    From Postgres 17 on, pg_upgrade migrates slots that have been read to
+    the end. This command checks that the new cluster has the pipeline's
+    slot in the same database, that its WAL continues after the end of the
+    spool, and that tables kept their OIDs. It then records the new identity.
     The pipeline must not be running.
 
     For example:

@@ -95,7 +95,7 @@ class LagWatch:
 
     @staticmethod
     def _oldest_change(lane: Lane, table: Table) -> float | None:
-        """Find when the first change was spooled that a failed table has not applied; None if it waits for none."""
+        """Return when the oldest change that a failed table has yet to apply was spooled, if there is one."""
         batches = lane.engine.batches
         for segment in batches.segments(table.position) if table.copied else ():
             if batches.has_changes(table.id, [segment]):

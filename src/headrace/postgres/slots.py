@@ -131,7 +131,7 @@ def require_own(state: SlotState, database: str) -> None:
 
 
 def require_usable(connection: psycopg.Connection[Any], name: str) -> SlotState:
-    """The state of a slot that can be read.
+    """Return the state of a slot, after checking that this database can read from it.
 
     Raises SlotNotFound, SlotInvalidated with the server's reason, or ConfigError for the slot of another database.
     """

@@ -59,7 +59,7 @@ class ReceiverProcess:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the last report. A receiver that works reports every few seconds."""
+        """Return the seconds since the receiver process last sent a status; a healthy one does every five seconds."""
         return time.monotonic() - self._reported_at
 
     def apply(self, lsn: Lsn, hold: Lsn | None = None) -> None:

@@ -54,7 +54,7 @@ SLOT_CHECK_INTERVAL_S = 5.0
 TELL_INTERVAL_S = 0.05
 """Seconds between two reports to whoever watches: prompt for a person and a batch, nothing for the receiver."""
 REPEAT_INTERVAL_S = 5.0
-"""Seconds after which an unchanged status is reported again, so that a receiver that froze is noticed."""
+"""Seconds after which an unchanged status is sent again, so that the parent can detect a frozen receiver."""
 
 TAKEOVER_POLL_S = 1.0
 """Seconds between two tries to take a slot or spool that another process has."""

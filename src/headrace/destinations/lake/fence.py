@@ -57,7 +57,7 @@ class Fence:
         return {} if found == self.epoch else {EPOCH: str(self.epoch)}
 
     def has_marked(self, properties: Mapping[str, str]) -> bool:
-        """Whether runs before this one are kept from writing to a table."""
+        """Return whether a table carries the epoch of this run, so that commits of earlier runs to it are refused."""
         return self.epoch > 0 and _epoch(properties) == self.epoch
 
 
@@ -82,7 +82,7 @@ class PipelineRecord:
         """As claimed; used with the lock only."""
 
     def check(self) -> None:
-        """Raise DestinationFenced if a later run has claimed the pipeline; do nothing before the claim."""
+        """Raise DestinationFenced if a later run has claimed the pipeline. Pass if this run has not claimed it yet."""
         with self._lock:
             if self._table is None:
                 return

@@ -51,7 +51,7 @@ _log = structlog.get_logger("headrace.schema")
 
 @dataclass(frozen=True, slots=True)
 class MessageKey:
-    """The key that a database's event triggers sign with."""
+    """Hold the HMAC key with which the event triggers of one database sign their messages."""
 
     secret: bytes = field(repr=False)
     database: int
