@@ -14,18 +14,16 @@ one, or a descendant that branched off behind the end of the spool. On the same 
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import threading
 from dataclasses import dataclass, replace
 
 import structlog
 
-from ..errors import SourceInRecovery, SourceWentBack, SpoolCorrupt, SpoolIoError
+from ..errors import SourceInRecovery, SourceWentBack, SpoolCorrupt
 from ..lsn import INVALID_LSN, Lsn
 from ..postgres.slots import SlotState
-from ..private_files import create_file
 from ..spool.contract import Place
+from ..spool.place import publish_json
 
 __all__ = ["ServerPosition", "SourceHistory", "SourceRecord", "Timeline", "read_record", "write_record"]
 
@@ -102,17 +100,7 @@ def write_record(place: Place, record: SourceRecord) -> None:
         "ancestors": [[parent, str(switch_point)] for parent, switch_point in record.timeline.ancestors],
         "confirmed": str(record.confirmed),
     }
-    staged = place.staging / f"{_NAME}.{secrets.token_hex(8)}"
-    try:
-        create_file(staged)
-        with staged.open("w") as file:
-            file.write(json.dumps(content))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise SpoolIoError(f"cannot write {staged}", detail=error.strerror) from error
-    place.publish(staged, _NAME)
-    place.sync()
+    publish_json(place, _NAME, content)
 
 
 class SourceHistory:

@@ -8,10 +8,9 @@ import os
 import socket
 from dataclasses import asdict, dataclass, field, replace
 
-from ..errors import ConfigError, SpoolCorrupt, SpoolInUse, SpoolIoError
-from ..private_files import create_file
+from ..errors import ConfigError, SpoolCorrupt, SpoolInUse
 from .contract import Place
-from .place import LocalPlace
+from .place import LocalPlace, publish_json
 
 __all__ = ["SpoolOwner", "adopt", "claim", "lock", "owner_of"]
 
@@ -73,17 +72,7 @@ def adopt(place: Place, system_id: str) -> None:
 def _write(place: Place, owner: SpoolOwner) -> None:
     # Versions that know nothing of upgrades can read what was never upgraded.
     content = {name: value for name, value in asdict(owner).items() if value}
-    staged = place.staging / _NAME
-    try:
-        create_file(staged)
-        with staged.open("w") as file:
-            file.write(json.dumps(content))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise SpoolIoError(f"cannot write {staged}", detail=error.strerror) from error
-    place.publish(staged, _NAME)
-    place.sync()
+    publish_json(place, _NAME, content)
 
 
 def lock(place: Place, slot: str) -> int | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import inspect
+import json
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -19,10 +21,10 @@ import fsspec
 import pyarrow as pa
 
 from ..errors import ConfigError, SpoolCorrupt, SpoolGap, SpoolIoError
-from ..private_files import Access, grant, group_access, make_directory, secure_directory, sync_directory
+from ..private_files import Access, create_file, grant, group_access, make_directory, secure_directory, sync_directory
 from .contract import Entry, Place
 
-__all__ = ["LocalPlace", "ObjectPlace", "open_place"]
+__all__ = ["LocalPlace", "ObjectPlace", "open_place", "publish_json"]
 
 _STAGING = "staging"
 
@@ -38,6 +40,21 @@ def open_place(
     if "://" not in uri or uri.startswith("file://"):
         return LocalPlace(Path(uri.removeprefix("file://")), group)
     return ObjectPlace(uri, storage_options or {}, staging)
+
+
+def publish_json(place: Place, name: str, content: Mapping[str, Any]) -> None:
+    """Replace a small file of a place by this content, durably and at once."""
+    staged = place.staging / f"{name}.{secrets.token_hex(8)}"
+    try:
+        create_file(staged)
+        with staged.open("w") as file:
+            file.write(json.dumps(content))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise SpoolIoError(f"cannot write {staged}", detail=error.strerror) from error
+    place.publish(staged, name)
+    place.sync()
 
 
 @contextlib.contextmanager

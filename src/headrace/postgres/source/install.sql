@@ -31,18 +31,7 @@ BEGIN
 END
 $headrace$;
 
--- Event triggers first: commands on them fire none.
-DROP EVENT TRIGGER IF EXISTS headrace_ddl_command_end;
-DROP EVENT TRIGGER IF EXISTS headrace_sql_drop;
-DROP EVENT TRIGGER IF EXISTS headrace_table_rewrite;
-@remove_earlier@
-DROP FUNCTION IF EXISTS @schema@.ddl_command_end();
-DROP FUNCTION IF EXISTS @schema@.sql_drop();
-DROP FUNCTION IF EXISTS @schema@.table_rewrite();
-DROP FUNCTION IF EXISTS @schema@.describe(pg_catalog.oid[]);
-DROP FUNCTION IF EXISTS @schema@.emit(pg_catalog.text, pg_catalog.json);
-DROP FUNCTION IF EXISTS @schema@.message_key();
-DROP FUNCTION IF EXISTS @schema@.version();
+@remove@
 
 DO $headrace$
 BEGIN

@@ -53,7 +53,7 @@ def uninstall_sql() -> str:
 
 def _filled(name: str) -> str:
     parts = {
-        "remove_earlier": _file("remove_earlier.sql"),
+        "remove": _file("remove.sql"),
         "describe": describe_query(),
         "describe_affected": describe_query().replace("$1", "ARRAY[affected]"),
         "version": str(VERSION),

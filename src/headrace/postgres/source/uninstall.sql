@@ -3,18 +3,7 @@ SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_catalog.pg_advisory_xact_lock(@lock@);
 
--- Event triggers first: commands on them fire none.
-DROP EVENT TRIGGER IF EXISTS headrace_ddl_command_end;
-DROP EVENT TRIGGER IF EXISTS headrace_sql_drop;
-DROP EVENT TRIGGER IF EXISTS headrace_table_rewrite;
-@remove_earlier@
-DROP FUNCTION IF EXISTS @schema@.ddl_command_end();
-DROP FUNCTION IF EXISTS @schema@.sql_drop();
-DROP FUNCTION IF EXISTS @schema@.table_rewrite();
-DROP FUNCTION IF EXISTS @schema@.describe(pg_catalog.oid[]);
-DROP FUNCTION IF EXISTS @schema@.emit(pg_catalog.text, pg_catalog.json);
-DROP FUNCTION IF EXISTS @schema@.message_key();
-DROP FUNCTION IF EXISTS @schema@.version();
+@remove@
 
 SELECT lo_unlink(m.oid)
 FROM pg_largeobject_metadata m

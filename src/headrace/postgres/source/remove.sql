@@ -1,3 +1,7 @@
+-- Event triggers first: commands on them fire none.
+DROP EVENT TRIGGER IF EXISTS headrace_ddl_command_end;
+DROP EVENT TRIGGER IF EXISTS headrace_sql_drop;
+DROP EVENT TRIGGER IF EXISTS headrace_table_rewrite;
 -- Up to version 3 all of it was in the schema `headrace`, which a store may have made, and may still use.
 DO $headrace$
 BEGIN
@@ -16,3 +20,11 @@ BEGIN
     END IF;
 END
 $headrace$;
+
+DROP FUNCTION IF EXISTS @schema@.ddl_command_end();
+DROP FUNCTION IF EXISTS @schema@.sql_drop();
+DROP FUNCTION IF EXISTS @schema@.table_rewrite();
+DROP FUNCTION IF EXISTS @schema@.describe(pg_catalog.oid[]);
+DROP FUNCTION IF EXISTS @schema@.emit(pg_catalog.text, pg_catalog.json);
+DROP FUNCTION IF EXISTS @schema@.message_key();
+DROP FUNCTION IF EXISTS @schema@.version();
