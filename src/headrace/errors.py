@@ -40,6 +40,8 @@
     |  |- StoreVersionError             a newer version of headrace wrote it
     |  |- StoreCorrupt                  it is no store of headrace, or cannot be read
     |  |- StoreIoError                  (timed) it cannot be written or read
+    |  |- StoreInUse                    (timed) another run of the pipeline holds its lease
+    |  |- StoreFenced                   another run of the pipeline has taken its lease over
     |  |- RollbackImpossible            a table has no earlier state to go back to
     |- DestinationError                 (timed) where rows and events go
     |  |- DestinationConnectionFailed   (timed) unreachable, dropped, out of connections
@@ -77,8 +79,8 @@ __all__ = [
     "SourceLimitExceeded", "SourceLockTimeout", "SourcePermissionDenied", "SourceQueryFailed", "SourceSchemaError",
     "SourceShutdown", "SourceSnapshotTooOld", "SourceUnsupported", "SourceWentBack", "SparkError", "SparkGone",
     "SparkUnavailable", "SpoolCorrupt", "SpoolError", "SpoolGap", "SpoolInUse", "SpoolIoError", "StoreCorrupt",
-    "StoreError", "StoreIoError", "StoreVersionError", "TableNotFound", "TableSchemaChanged", "UnrepresentableKey",
-    "UnrepresentableValue",
+    "StoreError", "StoreFenced", "StoreInUse", "StoreIoError", "StoreVersionError", "TableNotFound",
+    "TableSchemaChanged", "UnrepresentableKey", "UnrepresentableValue",
 ]  # fmt: skip
 
 
@@ -240,7 +242,7 @@ class SourceLimitExceeded(SourceError):
 
 
 class SourceSnapshotTooOld(SourceError):
-    hint = "copy the table again"
+    hint = "copy the table again: headrace resync PIPELINE.YAML TABLE"
 
 
 class SourceUnsupported(SourceError):
@@ -263,7 +265,10 @@ class SlotError(SourceError): ...
 
 
 class SlotNotFound(SlotError):
-    hint = "the slot was dropped: changes since then are lost to it; create it anew and copy all tables again"
+    hint = (
+        "changes since the slot was dropped are lost to it: set invalidated_slot_behavior to recreate, which makes a "
+        "new slot and copies all tables again"
+    )
 
 
 class SlotAlreadyExists(SlotError):
@@ -276,7 +281,10 @@ class SlotInUse(SlotError):
 
 
 class SlotInvalidated(SlotError):
-    hint = "WAL the slot needs was removed: drop the slot and copy all tables again; raise max_slot_wal_keep_size"
+    hint = (
+        "WAL the slot needs was removed: set invalidated_slot_behavior to recreate, which makes a new slot and copies "
+        "all tables again; raise max_slot_wal_keep_size at the server"
+    )
 
 
 class SlotUndecodable(SlotError):
@@ -327,7 +335,10 @@ class StoreVersionError(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    hint = "point the pipeline at its own store, or put that back from a backup; without one, copy all tables again"
+    hint = (
+        "point the pipeline at its own store, or restore that from a backup; without one, move the file away, with its "
+        "-wal and -shm files: the next start makes a new store and copies all tables again"
+    )
 
 
 class StoreIoError(StoreError):
@@ -335,8 +346,20 @@ class StoreIoError(StoreError):
     hint = "check that the store's file or database exists, is writable and has space"
 
 
+class StoreInUse(StoreError):
+    retry = RetryPolicy.TIMED
+    hint = "stop the other run, or wait: the lease of a run that was killed expires by itself within seconds"
+
+
+class StoreFenced(StoreError):
+    """Another run of the same pipeline holds the lease now. It ends the pipeline, not only a table."""
+
+    retry = RetryPolicy.NONE
+    hint = "only one run may write: leave the other one running, or stop it and start this one again"
+
+
 class RollbackImpossible(StoreError):
-    hint = "start the table over instead: roll it back to Init"
+    hint = "copy the table again instead: headrace resync PIPELINE.YAML TABLE"
 
 
 class DestinationError(HeadraceError):
@@ -371,7 +394,10 @@ class DestinationFenced(DestinationError):
 
 class DestinationRejected(DestinationError):
     retry = RetryPolicy.MANUAL
-    hint = "mend what the detail names at the destination or in the configuration, then roll the table back"
+    hint = (
+        "mend what the detail names at the destination or in the configuration, then: "
+        "headrace rollback PIPELINE.YAML TABLE"
+    )
 
 
 class SparkError(HeadraceError):
@@ -402,11 +428,14 @@ class PipelineStateError(PipelineError):
 
 
 class TableSchemaChanged(PipelineError):
-    hint = "copy the table again with the columns it has now: resync it"
+    hint = "copy the table again with the columns it has now: headrace resync PIPELINE.YAML TABLE"
 
 
 class SchemaChangeRefused(PipelineError):
-    hint = "allow it in schema_changes and roll the table back, or copy the table again: resync it"
+    hint = (
+        "allow it in schema_changes, restart and run: headrace rollback PIPELINE.YAML TABLE; or copy the table again: "
+        "headrace resync PIPELINE.YAML TABLE"
+    )
 
 
 class KeyRangesOvertaken(PipelineError):

@@ -56,7 +56,7 @@ def test_only_these_are_tried_again_by_themselves() -> None:
         "SlotDropTimeout", "SlotInUse", "SourceCanceled", "SourceConflict", "SourceConnectionFailed",
         "SourceInRecovery", "SourceLockTimeout", "SourceShutdown", "SpoolInUse",
         "SpoolIoError",
-        "StoreIoError", "DestinationError", "DestinationConnectionFailed", "DestinationTimeout",
+        "StoreInUse", "StoreIoError", "DestinationError", "DestinationConnectionFailed", "DestinationTimeout",
         "DestinationConflict", "KeyRangesOvertaken", "SparkError", "SparkGone",
     }  # fmt: skip
 

@@ -16,7 +16,8 @@ import structlog
 from structlog.typing import Processor
 
 from ..config.telemetry import LogConfig, LogFormat
-from .redaction import redact
+from ..remedies import name_file
+from .redaction import escape_unprintable, redact
 
 __all__ = ["KEYS", "configure_logging"]
 
@@ -82,9 +83,16 @@ def _before_rendering(pipeline: int | None) -> list[Processor]:
         # Plain tracebacks: the richer kinds show local variables, and with them passwords and rows.
         structlog.processors.format_exc_info,
         add_pipeline,
+        _name_file,
         redact,
         _in_order,
     ]
+
+
+def _name_file(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if isinstance(event.get("hint"), str):
+        event["hint"] = name_file(event["hint"])
+    return event
 
 
 def _in_order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -94,4 +102,10 @@ def _in_order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mu
 def _renderer(as_json: bool) -> Processor:
     if as_json:
         return structlog.processors.JSONRenderer(ensure_ascii=False)
-    return structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+
+    def render(logger: Any, method: str, event: MutableMapping[str, Any]) -> str:
+        shown = {key: escape_unprintable(value) if isinstance(value, str) else value for key, value in event.items()}
+        return str(renderer(logger, method, shown))
+
+    return render

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import SecretBytes, SecretStr
 
-__all__ = ["HIDDEN", "printable", "redact", "redact_text"]
+__all__ = ["HIDDEN", "escape_unprintable", "redact", "redact_text"]
 
 HIDDEN = "***"
 
@@ -51,6 +51,16 @@ def printable(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [printable(inner) for inner in value]
     return redact_text(str(value))
+
+
+def escape_unprintable(text: str) -> str:
+    """Return a text with characters written as escapes that do not print, line breaks aside.
+
+    Names and errors come from the source, whose other users must not be able to steer a terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
 
 
 def redact_text(text: str) -> str:

@@ -155,3 +155,11 @@ def test_what_py4j_says_of_a_java_that_ends_is_left_out() -> None:
         record = logging.LogRecord(name, level, "/x/py4j/java_gateway.py", 1, f"said at {level}", (), None)
         logging.getLogger(None if name == "root" else name).handle(record)
     assert [event["event"] for event in logged(stream)] == ["said at 30"]
+
+
+def test_names_do_not_steer_the_terminal() -> None:
+    stream = Terminal()
+    configure_logging(LogConfig(format=LogFormat.CONSOLE), stream)
+    structlog.get_logger().warning("left out", table="public.esc\x1b[2J\x9b31m")
+    assert r"public.esc\x1b[2J\x9b31m" in stream.getvalue()
+    assert "\x1b[2J" not in stream.getvalue()
