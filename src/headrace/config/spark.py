@@ -44,7 +44,7 @@ class SparkConfig(BaseModel):
     packages: tuple[str, ...] = Field(
         default=(),
         description="Jars to load, as Maven coordinates group:artifact:version. Default none: each destination adds "
-        "what it needs.",
+        "what it needs, verified by SHA-256. What you name is not verified, and takes the place of another version.",
     )
     driver_memory: Annotated[str, _MEMORY] = Field(
         default="2g",

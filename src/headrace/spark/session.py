@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 
 from ..config.spark import SparkConfig
 from ..errors import ConfigError, SparkUnavailable
+from .jars import ASKED_FOR, jar_settings
 from .java import find_java
 from .java_output import JavaOutput
 from .labels import java_is_gone
@@ -108,6 +109,7 @@ def _start(config: SparkConfig) -> SparkSession:
     with _environment(settings):
         if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set under spark-submit: then a JVM runs already
             find_java()
+            settings |= jar_settings(config.packages, config.conf)
         output = JavaOutput()
         conf = _conf(settings)
         try:
@@ -125,7 +127,7 @@ def _start(config: SparkConfig) -> SparkSession:
 def _launch(conf: SparkConf, output: JavaOutput) -> Any:
     packages = conf.get("spark.jars.packages")
     if packages:
-        _log.info("starting Spark; jars that are not here yet are fetched first", packages=packages)
+        _log.info("Spark fetches jars that are not here yet first", packages=packages)
     with output.writing() as descriptor:
         # A session of its own: what a terminal, `timeout` or a supervisor sends to our process group must not end Java
         # before the batch under way is committed. It ends with us, when its standard input is closed.
@@ -177,7 +179,8 @@ def _refuse(session: SparkSession) -> None:
 
 
 def _same_session(running: SparkContext, config: SparkConfig) -> None:
-    have = set((running.getConf().get("spark.jars.packages") or "").split(","))
+    conf = running.getConf()
+    have = {one for name in (ASKED_FOR, "spark.jars.packages") for one in (conf.get(name) or "").split(",")}
     missing = [package for package in config.packages if package not in have]
     reasons = [f"it lacks the package {package}" for package in missing]
     if running.master != spark_master(config):

@@ -10,8 +10,8 @@ from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+from ..spark.jars import spark_jars
 from ..spark.java import find_java
-from .maven_jars import spark_jars
 
 __all__ = ["JavaProcess"]
 

@@ -6,13 +6,15 @@ one listens on every address. Spark's jars have the rest of what it needs, an HT
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..spark.jars import Jar, fetch_jars, verify_jar
+from .binaries import cache_directory
 from .java_process import JavaProcess
-from .maven_jars import Jar, maven_jars
 from .postgres import free_port
 
 __all__ = ["RestCatalogServer"]
@@ -79,7 +81,7 @@ class RestCatalogServer:
 
     def __enter__(self) -> RestCatalogServer:
         # Iceberg's jars go first: Spark's lack none of what it needs.
-        self._java = java = JavaProcess(maven_jars(f"iceberg-rest-{_VERSION}", _JARS))
+        self._java = java = JavaProcess(_server_jars())
         try:
             java.start()
             self._serve(java.jvm)
@@ -108,3 +110,20 @@ class RestCatalogServer:
         self._server = jetty.server.Server(java.java.net.InetSocketAddress("127.0.0.1", self.port))
         self._server.setHandler(context)
         self._server.start()
+
+
+def _server_jars() -> Path:
+    """Return a directory of the cache with the server's jars and no others; fetch them the first time."""
+    directory = cache_directory() / "jars" / f"iceberg-rest-{_VERSION}"
+    if not directory.exists():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
+            fetched = fetch_jars(_JARS, Path(temporary))
+            for jar in _JARS:
+                verify_jar(jar, fetched / jar.file_name)
+            try:
+                fetched.rename(directory)
+            except OSError:
+                if not directory.exists():  # another process may have been quicker; its copy is as good
+                    raise
+    return directory
