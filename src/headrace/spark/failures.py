@@ -12,8 +12,7 @@ import base64
 import json
 import re
 import secrets
-import traceback
-from pathlib import PurePath
+import tempfile
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -22,6 +21,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from .. import errors
 from ..errors import HeadraceError, RetryPolicy, SparkError
+from ..remedies import is_disk_full, make_room, places
 
 __all__ = ["MARK_PROPERTY", "TaskFailure", "as_headrace_error", "from_spark", "new_mark"]
 
@@ -42,6 +42,7 @@ _ATTRIBUTES: Final[dict[str, type]] = {
 _CONDITION = re.compile(r"(?:Exception|Error): \[([A-Z][A-Z0-9_.]+)\]")
 _JAVA_CLASS = re.compile(r"^(?:Caused by: )?((?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error))\b", re.MULTILINE)
 _PYTHON_CLASS = re.compile(r"^((?:\w+\.)*[A-Z]\w*)(?::|$)", re.MULTILINE)
+_MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([A-Za-z_][\w.]{0,99})'$", re.MULTILINE)
 _FRAMES = 3
 # Their messages name files, modules and hosts, never rows.
 _SPEAKING = (OSError, ImportError, MemoryError, NotImplementedError)
@@ -68,9 +69,25 @@ def as_headrace_error(error: Exception, description: str) -> HeadraceError:
     name = type(error).__name__
     if isinstance(error, _SPEAKING):
         name = f"{name}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    places = " < ".join(f"{PurePath(f.filename).name}:{f.lineno} {f.name}" for f in reversed(frames))
-    return SparkError(f"{description} failed in a task", detail=f"{name} at {places}" if places else name)
+    where = places(error, _FRAMES)
+    detail = f"{name} at {where}" if where else name
+    return SparkError(f"{description} failed in a task", detail=detail, hint=_task_hint(error))
+
+
+def _task_hint(error: Exception) -> str | None:
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return _install(error.name)
+    if isinstance(error, OSError) and is_disk_full(error):
+        # Here, where the task runs.
+        return make_room(error.filename) if error.filename else "free space on the disk of the warehouse and of Spark"
+    return None
+
+
+def _install(module: str) -> str:
+    return (
+        f"install the Python package that has the module {module} where tasks run, for the Python that "
+        "spark.pyspark.python names; or ship it with spark.submit.pyFiles or spark.archives, under spark.conf"
+    )
 
 
 def from_spark(error: Exception, description: str, mark: str | None = None) -> HeadraceError:
@@ -79,7 +96,18 @@ def from_spark(error: Exception, description: str, mark: str | None = None) -> H
         return error
     text = _text(error)
     sent = None if mark is None else _sent(text, mark)
-    return sent or SparkError(f"{description} failed in Spark", detail=_detail(error, text))
+    return sent or SparkError(f"{description} failed in Spark", detail=_detail(error, text), hint=_spark_hint(text))
+
+
+def _spark_hint(text: str) -> str | None:
+    """Return what to do about errors that tasks meet outside of our code, where their text names no row."""
+    if "Traceback (most recent call last)" in text:
+        modules = _MISSING_MODULE.findall(_python_part(text))
+        if modules:
+            return _install(modules[-1])
+    if "java.io.IOException: No space left on device" in text:
+        return f"{make_room(tempfile.gettempdir())}; Spark writes there unless spark.local.dir names another place"
+    return None
 
 
 def _task_mark() -> str | None:

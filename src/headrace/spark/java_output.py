@@ -1,5 +1,7 @@
 """What the JVM writes to standard error: passed on line by line, without the report of its search for jars.
 
+Lines of stack traces are logged at debug level.
+
 Ivy, which finds the jars, prints dozens of lines at every start and cannot be told not to. They are kept until Spark
 runs, and told only if it does not come to that.
 """
@@ -14,6 +16,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import structlog
+
 __all__ = ["JavaOutput"]
 
 _REPORT = re.compile(
@@ -22,8 +26,13 @@ _REPORT = re.compile(
     rb"|WARNING: Using incubator modules)"
     rb"|.*( added as a dependency| :: resolving)"
 )
+_TRACE = re.compile(rb"\s+at [\w.$/<>]+\(|\s+\.\.\. \d+ (?:more|common)|Caused by: ")
+"""A line of a stack trace. Its first line, before them, says what happened."""
 _KEPT_LINES = 60
 _NOT_FOUND = re.compile(rb"unresolved dependency|\(not found\)\s*$|Server access error")
+
+
+_log = structlog.get_logger("headrace.spark")
 
 
 class JavaOutput:
@@ -57,6 +66,8 @@ class JavaOutput:
             for line in lines:
                 if _REPORT.match(line):
                     self._report.append(line)
+                elif _TRACE.match(line):
+                    _log.debug("Java: %s", line.decode(errors="replace").rstrip())
                 else:
                     # The stream of the moment: a live view may have put itself in its place.
                     sys.stderr.write(line.decode(errors="replace"))

@@ -14,6 +14,7 @@ from ..errors import UnrepresentableKey
 from ..pgoutput.changes import ChangeBatch
 from ..pgtypes.contract import Rejected
 from ..pgtypes.registry import unrepresentable_values
+from ..remedies import RESYNC
 from ..schema import ReplicatedTableSchema
 
 __all__ = ["rejected_changes", "rejected_columns", "rejected_rows", "require_keys"]
@@ -33,7 +34,7 @@ def require_keys(schema: ReplicatedTableSchema, rejected: Collection[str]) -> No
     raise UnrepresentableKey(
         f"table {name} has a value in {names}, of its key, that the column's type at the destination cannot hold",
         detail="; ".join(sorted(kind for kind in kinds if kind)) or None,
-        hint=f"copy it again, which keeps {names} as text: headrace resync PIPELINE.YAML {name}",
+        hint=f"copy it again, which keeps {names} as text: {RESYNC}",
         table_id=schema.table.id,
         columns=tuple(column.name for column in columns),
     )

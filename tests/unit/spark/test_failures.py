@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.errors import PythonException
 
 from headrace import errors
 from headrace.errors import DestinationConflict, RetryPolicy, SourceConnectionFailed, SparkError, SpoolGap
@@ -105,3 +109,32 @@ def test_any_other_text_is_not_repeated(text: str) -> None:
     error = from_spark(RuntimeError(text), "copy", MARK)
     assert isinstance(error, SparkError)
     assert str(error) == "copy failed in Spark: RuntimeError"
+
+
+def test_a_module_that_workers_lack_is_named() -> None:
+    text = (
+        "An exception was thrown from the Python worker. Please see the stack trace below.\n"
+        "Traceback (most recent call last):\n"
+        '  File "/x/worker.py", line 1, in main\n'
+        "ModuleNotFoundError: No module named 'shop.transforms'\n"
+        "\tat org.apache.spark.Thing(Thing.scala:1)\n"
+    )
+    error = from_spark(PythonException(text), "a batch", None)
+    assert "the module shop.transforms where tasks run" in error.hint
+    in_task = as_headrace_error(ModuleNotFoundError("No module named 'pyroaring'", name="pyroaring"), "a batch")
+    assert "the module pyroaring where tasks run" in in_task.hint
+
+
+def test_a_full_disk_of_a_task_is_named(tmp_path: Path) -> None:
+    error = as_headrace_error(OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "part")), "a batch")
+    assert error.hint.startswith(f"free space on the disk of {tmp_path}/part, or enlarge it (/")
+
+
+def test_places_leave_files_of_compiled_libraries_out() -> None:
+    with pytest.raises(pa.ArrowInvalid) as raised:
+        pa.array(["x"]).cast(pa.int32())
+    detail = as_headrace_error(raised.value, "a batch").detail
+    assert detail is not None
+    assert "test_failures.py" in detail
+    assert ".pxi" not in detail
+    assert ".pyx" not in detail

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from headrace.spark.java_output import JavaOutput
 
@@ -19,7 +21,14 @@ IVY = (
     "\t[SUCCESSFUL ] org.example#thing;1.0!thing.jar (12ms)\n"
     "WARNING: Using incubator modules: jdk.incubator.vector\n"
 )
-OTHER = "Exception in thread main\n\tat org.example.Thing.run(Thing.java:1)\n26/01/01 WARN something\n"
+OTHER = "Exception in thread main\n26/01/01 WARN something\n"
+TRACE = (
+    "java.io.IOException: no\n"
+    "\tat org.example.Thing.run(Thing.java:1)\n"
+    "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+    "Caused by: java.lang.Error\n"
+    "\t... 12 more\n"
+)
 
 
 def test_only_the_report_is_kept_back(capfd: pytest.CaptureFixture[str]) -> None:
@@ -29,6 +38,17 @@ def test_only_the_report_is_kept_back(capfd: pytest.CaptureFixture[str]) -> None
     output.join(10)
     assert capfd.readouterr().err == OTHER
     assert output.problem() is None
+
+
+def test_stack_traces_are_logged_at_debug_level_only(capfd: pytest.CaptureFixture[str]) -> None:
+    structlog.reset_defaults()  # a test before may have left a level above debug
+    output = JavaOutput()
+    with capture_logs() as logged:
+        with output.writing() as descriptor:
+            os.write(descriptor, TRACE.encode())
+        output.join(10)
+    assert capfd.readouterr().err == "java.io.IOException: no\n"
+    assert [entry["log_level"] for entry in logged] == ["debug"] * 4
 
 
 def test_what_was_not_found_is_told(capfd: pytest.CaptureFixture[str]) -> None:
