@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 
 from ..config.receiver import ReceiverConfig
 from ..errors import HeadraceError, RetryPolicy, SpoolError
+from ..free_memory import environment_with_malloc
 from ..lsn import Lsn
 from .command import Applied, Command
 from .receiver import ReceiverStatus
@@ -31,6 +32,7 @@ class ReceiverProcess:
                 [sys.executable, "-m", "headrace.replication.child", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
+                env=environment_with_malloc(),
             )
         self._connection = Connection(ours.detach())
         self._connection.send(config)

@@ -60,6 +60,9 @@ TAKEOVER_POLL_S = 1.0
 """Seconds between two tries to take a slot or spool that another process has."""
 WAITING_LOG_INTERVAL_S = 60.0
 
+STALE_LISTING_S = 30.0
+"""Seconds for which a gap in a remote spool may be due to a stale listing. Only a gap that lasts longer is reported."""
+
 DECODING_TRIES = 5
 """How often the server may fail at one place before the slot is given up. Postgres loses its way in some transactions
 that alter tables in savepoints and roll them back: while they run ("could not map filenode"), and then they are decoded
@@ -110,6 +113,7 @@ class Receiver:
         self._connections = 0
         self._holds_slot = False
         self._waiting_told_at: float | None = None
+        self._gap_seen_at: float | None = None
         self._applied = self._hold = INVALID_LSN
         self._status = ReceiverStatus("new")
         self._told_at = 0.0
@@ -193,11 +197,25 @@ class Receiver:
                     _log.warning("reading transactions whole for now", error=str(error))
                 config = self._config.model_copy(update={"streaming": False})
                 self._wait(error, min(delay * 2**failures, self._config.reconnect_max_delay_ms / 1000))
+            except SpoolGap as error:
+                self._holds_slot = False
+                if not self._may_be_stale_listing():
+                    raise
+                self._wait(error, delay)
+                delay = min(delay * 2, self._config.reconnect_max_delay_ms / 1000)
             except (SourceError, SpoolIoError) as error:
                 config = self._config
                 self._holds_slot = False
                 self._give_up_or_wait(error, delay)
                 delay = min(delay * 2, self._config.reconnect_max_delay_ms / 1000)
+
+    def _may_be_stale_listing(self) -> bool:
+        """Whether a gap may be due to a listing from an earlier moment, which some object stores and caches return."""
+        if isinstance(self._spool.place, LocalPlace):
+            return False
+        if self._gap_seen_at is None:
+            self._gap_seen_at = time.monotonic()
+        return time.monotonic() - self._gap_seen_at < STALE_LISTING_S
 
     def _wait_for_room(self) -> None:
         """Hold no connection while nothing may be read, but look after the slot: it may be lost meanwhile."""
@@ -257,6 +275,7 @@ class Receiver:
         The other one may publish and confirm until the moment it lets the slot go. So the spool is looked at again with
         the slot in hand; if it has moved, the connection starts at the wrong place and is given up for another.
         """
+        self._leave_dead_spooling()
         expected = self._next_lsn()
         # Asked behind the look at the spool, to which another receiver may still be writing.
         server = wire.position()
@@ -265,7 +284,7 @@ class Receiver:
             raise _SpoolMoved
         self._history.continue_from(server, self._confirmed, expected, wire.backend_pid)
         self._holds_slot = True
-        self._waiting_told_at = None
+        self._waiting_told_at = self._gap_seen_at = None
 
     def _next_lsn(self) -> Lsn:
         """Where to start, as far as can be told without holding the slot."""
@@ -281,7 +300,7 @@ class Receiver:
         claim(self._spool.place, SpoolOwner(system_id, slot.database or "", self._config.slot_name))
         self._leave_stale_spooling()
         if self._spooling is None:
-            self._spool.clean()
+            self._spool.clean(confirmed)
             self._spooling = self._start_spooling(self._fitting_position(confirmed))
         start = self._spooling.reset(self._stopping)
         if confirmed > start:
@@ -290,6 +309,11 @@ class Receiver:
         self._confirmed = confirmed
         _log.info("start", slot=self._config.slot_name, lsn=str(start), confirmed=str(confirmed))
         return start
+
+    def _leave_dead_spooling(self) -> None:
+        """Begin again where the spool ends if the thread has ended: what it held is sent again."""
+        if self._spooling is not None and not self._spooling.alive:
+            self._spooling = None
 
     def _leave_stale_spooling(self) -> None:
         """Begin anew where the spool ends if another receiver went on with it while this one was away."""

@@ -13,7 +13,6 @@ one, or a descendant that branched off behind the end of the spool. On the same 
 
 from __future__ import annotations
 
-import json
 import threading
 from dataclasses import dataclass, replace
 
@@ -23,7 +22,7 @@ from ..errors import SourceInRecovery, SourceWentBack, SpoolCorrupt
 from ..lsn import INVALID_LSN, Lsn
 from ..postgres.slots import SlotState
 from ..spool.contract import Place
-from ..spool.place import publish_json
+from ..spool.place import publish_json, read_json
 
 __all__ = ["ServerPosition", "SourceHistory", "SourceRecord", "Timeline", "read_record", "write_record"]
 
@@ -82,14 +81,14 @@ class SourceRecord:
 
 def read_record(place: Place) -> SourceRecord | None:
     """Return the record in a spool; None for a spool that was written before there was one."""
-    if all(entry.name != _NAME for entry in place.entries()):
+    hint = "remove the file if the source is still the same server: it is written again"
+    found = read_json(place, _NAME, ("timeline", "ancestors", "confirmed"), hint)
+    if found is None:
         return None
     try:
-        found = json.loads(place.read(_NAME).to_pybytes())
         ancestors = tuple((int(parent), Lsn.parse(switch_point)) for parent, switch_point in found["ancestors"])
         return SourceRecord(Timeline(int(found["timeline"]), ancestors), Lsn.parse(found["confirmed"]))
-    except (KeyError, TypeError, ValueError) as error:
-        hint = "remove the file if the source is still the same server: it is written anew"
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise SpoolCorrupt(f"{place.location}/{_NAME} cannot be read", hint=hint) from error
 
 

@@ -17,6 +17,7 @@ import structlog
 
 from ..config.spool import SpoolConfig
 from ..errors import HeadraceError, SpoolIoError
+from ..free_memory import MemoryRelease
 from ..lsn import INVALID_LSN, Lsn
 from ..spool import Spool, SpoolPosition
 from .assembler import Assembler
@@ -73,6 +74,7 @@ class Spooling:
         self._announced: tuple[Lsn, bool] | None = None
         self._held_since: float | None = None
         self._marked_at = self._released_at = time.monotonic()
+        self._memory = MemoryRelease()
         self._released = INVALID_LSN
         self._kept = False
         self.applied = self._hold = INVALID_LSN
@@ -138,6 +140,7 @@ class Spooling:
                 self._mark_if_idle()
                 self._release_if_due()
                 self._announce()
+                self._memory.release_if_due()
             self._assembler.reset()
             self._writer.publish()
         except _Abandoned:

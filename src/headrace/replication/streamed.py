@@ -2,16 +2,22 @@
 
 They are nobody's until their commit. A commit replays the file into the spool; an abort removes it; a rolled-back
 savepoint's messages are left out of the replay. After a reconnect the server sends them again from the start.
+
+The checksums of what a file holds are kept in memory, as only the process that wrote it reads it. The server keeps a
+transaction until its commit is confirmed. So a damaged file costs a new connection, and no changes.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import SpoolIoError
@@ -19,7 +25,8 @@ from ..pgoutput.decoder import decode
 from ..pgoutput.messages import LogicalMessage
 from ..postgres.ddl_messages import emitting_xid
 from ..private_files import create_file
-from ..spool.segment import plain_array, plain_values
+from ..spool.segment import UNREADABLE, plain_array, plain_values
+from ..spool.spool import write_error
 from .chunk import Kind, Piece
 
 __all__ = ["StreamedTransaction"]
@@ -41,7 +48,8 @@ class StreamedTransaction:
         self.relations: dict[int, tuple[int, bytes]] = {}
         """The Relation messages it brought, each with its place in the order of arrival."""
         self._new_path = new_path
-        self._files: list[Path] = []
+        self._files: list[tuple[Path, list[int]]] = []
+        """Each with the checksums of its pieces, in order."""
         self._pieces: list[Piece] = []
         self._aborted: set[int] = set()
         self.buffered = 0
@@ -64,24 +72,30 @@ class StreamedTransaction:
                     writer.write_batch(_record_batch(piece))
         except OSError as error:
             path.unlink(missing_ok=True)
-            raise SpoolIoError(f"cannot write {path}", detail=error.strerror or str(error)) from error
-        self._files.append(path)
+            raise write_error(path, error) from error
+        self._files.append((path, [_checksum(p.lsns, p.lengths, p.data, p.xids) for p in self._pieces]))
         self._pieces.clear()
         self.buffered = 0
 
     def pieces(self) -> Iterator[Piece]:
-        """Everything that was not rolled back, in order, one piece in memory at a time."""
-        for path in self._files:
+        """Everything that was not rolled back, in order, one piece in memory at a time.
+
+        Raises SpoolIoError for a file that is not as it was written.
+        """
+        for path, checksums in self._files:
             # Read, not mapped: mapped pages would count as this process's memory.
-            with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as reader:
-                for batch in reader:
-                    yield self._without_aborted(_piece(batch))
+            with _file_errors(path), pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as reader:
+                for checksum in checksums:
+                    columns = _columns(reader.read_next_batch())
+                    if _checksum(*columns) != checksum:
+                        raise _damaged(path, "its content does not match its checksum")
+                    yield self._without_aborted(Piece.of(*columns))
         for piece in self._pieces:
             yield self._without_aborted(piece)
 
     def discard(self) -> None:
         self._pieces.clear()
-        for path in self._files:
+        for path, _ in self._files:
             path.unlink(missing_ok=True)
 
     def _without_aborted(self, piece: Piece) -> Piece:
@@ -90,7 +104,38 @@ class StreamedTransaction:
         # even when the savepoint they arrived in was rolled back.
         schema = (piece.kinds == Kind.RELATION) | (piece.kinds == Kind.TYPE)
         keep = schema | ~np.isin(piece.xids, list(self._aborted))
-        return piece if keep.all() else _piece(_record_batch(piece).take(plain_array(np.flatnonzero(keep))))
+        if keep.all():
+            return piece
+        return Piece.of(*_columns(_record_batch(piece).take(plain_array(np.flatnonzero(keep)))))
+
+
+def _checksum(
+    lsns: npt.NDArray[np.uint64],
+    lengths: npt.NDArray[np.int64],
+    data: bytes | memoryview,
+    xids: npt.NDArray[np.uint32] | None,
+) -> int:
+    assert xids is not None
+    numbers = zlib.crc32(np.ascontiguousarray(lsns).data)
+    numbers = zlib.crc32(np.ascontiguousarray(lengths).data, numbers)
+    return zlib.crc32(data, zlib.crc32(np.ascontiguousarray(xids).data, numbers))
+
+
+@contextmanager
+def _file_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UNREADABLE as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, detail: str) -> SpoolIoError:
+    return SpoolIoError(
+        f"the file {path}, which holds a part of a running transaction, is damaged",
+        detail=detail,
+        hint="nothing to do: the receiver starts again, and the server sends the transaction again; if the error comes "
+        "back, check the disk",
+    )
 
 
 def _attributed(piece: Piece) -> Piece:
@@ -117,9 +162,12 @@ def _record_batch(piece: Piece) -> Any:
     return pa.record_batch([plain_array(piece.lsns), plain_array(piece.xids), messages], schema=_SCHEMA)
 
 
-def _piece(batch: Any) -> Piece:
+def _columns(
+    batch: Any,
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], bytes | memoryview, npt.NDArray[np.uint32]]:
+    """Return the LSNs, the lengths and the bytes of the messages, and their transaction ids."""
     _, offsets, data = batch.column("message").buffers()
     ends = np.frombuffer(offsets, dtype=np.int32, count=batch.num_rows + 1)
     values = memoryview(data)[ends[0] : ends[-1]] if data is not None else b""
     lsns, xids = plain_values(batch.column("lsn"), np.uint64), plain_values(batch.column("xid"), np.uint32)
-    return Piece.of(lsns, np.diff(ends).astype(np.int64), values, xids)
+    return lsns, np.diff(ends).astype(np.int64), values, xids

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from ..errors import ConfigError, SpoolCorrupt, SpoolInUse
 from .contract import Place
-from .place import LocalPlace, publish_json
+from .place import LocalPlace, publish_json, read_json
 
 __all__ = ["SpoolOwner", "adopt", "claim", "lock", "owner_of"]
 
@@ -44,21 +43,20 @@ def claim(place: Place, owner: SpoolOwner) -> None:
             f"on cluster {found.system_id}",
             detail=f"this pipeline reads slot {owner.slot} of database {owner.database} on cluster {owner.system_id}",
             hint="give the pipeline a spool of its own, or empty this one if its source is gone; after a pg_upgrade of "
-            "the source, run headrace adopt",
+            "the source: headrace adopt PIPELINE.YAML",
         )
 
 
 def owner_of(place: Place) -> SpoolOwner | None:
     """Return the recorded owner, or None for an unowned spool. Raises SpoolCorrupt."""
-    if all(entry.name != _NAME for entry in place.entries()):
+    hint = "remove the file if the spool is this pipeline's: it is written again; otherwise choose another spool"
+    found = read_json(place, _NAME, [one.name for one in fields(SpoolOwner)], hint)
+    if found is None:
         return None
     try:
-        found = json.loads(place.read(_NAME).to_pybytes())
         return SpoolOwner(**{**found, "former_system_ids": tuple(found.get("former_system_ids", ()))})
-    except (AttributeError, TypeError, ValueError) as error:
-        msg = f"{place.location}/{_NAME} cannot be read"
-        hint = "remove the file if the spool is this pipeline's: it is written anew; otherwise choose another spool"
-        raise SpoolCorrupt(msg, hint=hint) from error
+    except TypeError as error:
+        raise SpoolCorrupt(f"{place.location}/{_NAME} cannot be read", hint=hint) from error
 
 
 def adopt(place: Place, system_id: str) -> None:

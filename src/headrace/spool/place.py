@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import inspect
 import json
 import os
@@ -12,21 +11,24 @@ import shutil
 import stat
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
-
-import fsspec
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, SpoolCorrupt, SpoolGap, SpoolIoError
 from ..private_files import Access, create_file, grant, group_access, make_directory, secure_directory, sync_directory
+from ..remedies import is_disk_full, make_room
 from .contract import Entry, Place
 
-__all__ = ["LocalPlace", "ObjectPlace", "open_place", "publish_json"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LocalPlace", "ObjectPlace", "open_place", "publish_json", "read_json", "space_hint"]
 
 _STAGING = "staging"
+_CHECKSUM = "crc32"
 
 
 def open_place(
@@ -43,7 +45,8 @@ def open_place(
 
 
 def publish_json(place: Place, name: str, content: Mapping[str, Any]) -> None:
-    """Replace a small file of a place by this content, durably and at once."""
+    """Write a small JSON file with a checksum, replacing an older one durably and atomically."""
+    content = {**content, _CHECKSUM: _checksum(content)}
     staged = place.staging / f"{name}.{secrets.token_hex(8)}"
     try:
         create_file(staged)
@@ -52,9 +55,31 @@ def publish_json(place: Place, name: str, content: Mapping[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise SpoolIoError(f"cannot write {staged}", detail=error.strerror) from error
+        raise SpoolIoError(f"cannot write {staged}", detail=error.strerror, hint=space_hint(error, staged)) from error
     place.publish(staged, name)
     place.sync()
+
+
+def read_json(place: Place, name: str, keys: Collection[str], hint: str) -> dict[str, Any] | None:
+    """Return the content of such a file, or None if there is none; `keys` are those that it may have.
+
+    A file that an earlier version wrote has no checksum. Raises SpoolCorrupt, with the hint.
+    """
+    if all(entry.name != name for entry in place.entries()):
+        return None
+    where = f"{place.location}/{name}"
+    try:
+        found = json.loads(place.read(name).to_pybytes())
+        checksum = found.pop(_CHECKSUM, None)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise SpoolCorrupt(f"{where} cannot be read", hint=hint) from error
+    if not found.keys() <= set(keys) or checksum not in (None, _checksum(found)):
+        raise SpoolCorrupt(f"{where} is damaged: its content does not match its checksum", hint=hint)
+    return dict(found)
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
 
 
 @contextlib.contextmanager
@@ -64,8 +89,18 @@ def _io_errors(what: str, where: object) -> Iterator[None]:
     except FileNotFoundError as error:
         raise SpoolCorrupt(f"cannot {what} {where}: it is not there") from error
     except OSError as error:
-        hint = "free disk space, or lower spool.quota_bytes" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
-        raise SpoolIoError(f"cannot {what} {where}", detail=error.strerror or str(error), hint=hint) from error
+        detail = error.strerror or str(error)
+        raise SpoolIoError(f"cannot {what} {where}", detail=detail, hint=space_hint(error, where)) from error
+
+
+def space_hint(error: OSError, where: object) -> str | None:
+    """Return what to do about a full disk, which has this path; None for any other error."""
+    if not is_disk_full(error):
+        return None
+    # The place of a remote spool is no path here: the file is, that was to be uploaded.
+    path = where if isinstance(where, Path) else error.filename
+    room = make_room(path) if path else "free space there: the pipeline then continues by itself"
+    return f"{room}; or lower spool.quota_bytes"
 
 
 @contextlib.contextmanager
@@ -143,6 +178,8 @@ class LocalPlace:
         return None if stat.S_ISDIR(status.st_mode) else Entry(name, status.st_size, status.st_mtime)
 
     def read(self, name: str) -> pa.Buffer:
+        import pyarrow as pa  # noqa: PLC0415 - listing, which is all that `headrace status` does, needs no Arrow
+
         with _io_errors("read", self.root / name), pa.memory_map(str(self.root / name)) as file:
             return file.read_buffer()
 
@@ -155,6 +192,8 @@ class ObjectPlace:
     """A prefix of an object store or remote file system. Publishing is an upload, which the store makes atomic."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, Any], staging: Path | None = None) -> None:
+        import fsspec  # noqa: PLC0415 - a local directory needs none
+
         try:
             self._fs, self._root = fsspec.url_to_fs(uri, **storage_options)
         except (ImportError, ValueError) as error:
@@ -206,6 +245,8 @@ class ObjectPlace:
         return found
 
     def read(self, name: str) -> pa.Buffer:
+        import pyarrow as pa  # noqa: PLC0415
+
         with _remote_errors("read", f"{self._root}/{name}"):
             return pa.py_buffer(self._fs.cat_file(f"{self._root}/{name}"))
 

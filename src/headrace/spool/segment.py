@@ -26,9 +26,11 @@ import pyarrow as pa
 from ..errors import ProtocolError, SpoolCorrupt
 from ..lsn import Lsn
 from ..pgoutput.batch import PADDING, MessageBatch
+from ..remedies import RESYNC
 from .name import SegmentName
 
 __all__ = [
+    "UNREADABLE",
     "SegmentIndex",
     "TableIndex",
     "plain_array",
@@ -50,9 +52,9 @@ _DATA_CHECKSUM_KEY = b"headrace.data-crc32"
 _INDEX_CHECKSUM_KEY = b"headrace.index-crc32"
 _STREAM_START = 8
 """Bytes of an Arrow file in front of what it has in common with an Arrow stream: the schema, then the batch."""
-_UNREADABLE = (pa.ArrowException, OSError, IndexError, KeyError, StopIteration, TypeError, ValueError)
+UNREADABLE = (pa.ArrowException, OSError, IndexError, KeyError, StopIteration, TypeError, ValueError)
 """What Arrow raises for bytes that are not a file of its own."""
-_RESYNC = "put the file back from a backup if there is one; otherwise copy the table again with `headrace resync`"
+_RESYNC = f"put the file back from a backup if there is one; otherwise copy the table again: {RESYNC}"
 _FIELDS = [pa.field("lsn", pa.uint64(), nullable=False), pa.field("message", pa.binary(), nullable=False)]
 
 
@@ -161,10 +163,10 @@ def read_segment(buffer: pa.Buffer, name: SegmentName, where: str) -> MessageBat
     index, checksum = _header(buffer, name, where)
     try:
         lsns, starts, values = _columns(_footer_batch(buffer), checksum, where)
-    except (SpoolCorrupt, *_UNREADABLE):
+    except (SpoolCorrupt, *UNREADABLE):
         try:
             lsns, starts, values = _columns(_front_batch(buffer), checksum, where)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise SpoolCorrupt(f"segment {where} cannot be read", detail=str(error), hint=_RESYNC) from error
     return MessageBatch(lsns, starts.astype(np.int64), _padded(buffer, values, int(starts[-1])), index.first_ordinal)
 
@@ -213,14 +215,14 @@ def _header(buffer: pa.Buffer, name: SegmentName, where: str) -> tuple[SegmentIn
     except SpoolCorrupt as error:
         try:
             return _verified_header(pa.ipc.read_schema(buffer.slice(_STREAM_START)), name, where)
-        except (SpoolCorrupt, *_UNREADABLE):
+        except (SpoolCorrupt, *UNREADABLE):
             raise error from None
 
 
 def _footer_schema(buffer: pa.Buffer, where: str) -> Any:
     try:
         return pa.ipc.open_file(buffer).schema
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise SpoolCorrupt(f"segment {where} is not an Arrow file", detail=str(error)) from error
 
 
@@ -247,7 +249,7 @@ def _verified_header(schema: Any, name: SegmentName, where: str) -> tuple[Segmen
         is_whole = int(metadata[_INDEX_CHECKSUM_KEY], 16) == _index_checksum(encoded, checksum)
         index = SegmentIndex.decode(encoded) if is_whole else None
         data_checksum = int(checksum, 16)
-    except (AttributeError, *_UNREADABLE) as error:
+    except (AttributeError, *UNREADABLE) as error:
         raise SpoolCorrupt(f"segment {where} has no readable index") from error
     if index is None:
         raise SpoolCorrupt(f"segment {where} is damaged: its index does not match its checksum")

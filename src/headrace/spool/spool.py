@@ -12,29 +12,28 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import structlog
+from typing import TYPE_CHECKING, TypeVar
 
 from ..config.spool import SpoolConfig
 from ..errors import SpoolCorrupt, SpoolGap, SpoolIoError
-from ..lsn import Lsn
-from ..pgoutput.batch import MessageBatch
+from ..lsn import INVALID_LSN, Lsn
 from ..private_files import create_file
 from .contract import Place
 from .listing import Listing, Segment
 from .name import IdleMark, SegmentName, parse_name
-from .place import open_place
-from .segment import SegmentIndex, read_index, read_segment, write_segment
+from .place import open_place, space_hint
 
-__all__ = ["Segment", "Spool", "SpoolPosition"]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from ..pgoutput.batch import MessageBatch
+    from .segment import SegmentIndex
+
+__all__ = ["Segment", "Spool", "SpoolPosition", "write_error"]
 
 _Content = TypeVar("_Content")
-
-_log = structlog.get_logger("headrace.spool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +85,27 @@ class Spool:
             # next one the first is there.
             known = gap
 
+    def oldest_known(self) -> Lsn:
+        """Return where the oldest segment begins, by the last listing; 0 if it had none."""
+        segments = self._listing.last.segments
+        return segments[0].start if segments else INVALID_LSN
+
     def read(self, name: SegmentName) -> MessageBatch:
         """Read and verify a segment. Raises SpoolCorrupt."""
+        from .segment import read_segment  # noqa: PLC0415 - listing a spool needs no Arrow
+
         return self._read(name, read_segment)
 
     def index(self, name: SegmentName) -> SegmentIndex:
         """Read and verify the index of a segment. Raises SpoolCorrupt."""
+        import structlog  # noqa: PLC0415
+
+        from .segment import read_index  # noqa: PLC0415
+
         index = self._read(name, read_index)
         if index.name is None and not self._warned:
             self._warned = True
-            _log.warning(
+            structlog.get_logger("headrace.spool").warning(
                 "an earlier version wrote segments without checksums: they are not verified", segment=str(name)
             )
         return index
@@ -142,8 +152,12 @@ class Spool:
         """Keep other users out. Raises ConfigError where they could have written."""
         self.place.secure()
 
-    def clean(self) -> None:
-        """Remove what a crash left: staged files and segments of which parts are missing."""
+    def clean(self, confirmed: Lsn) -> None:
+        """Remove what a crash left: staged files and segments of which parts are missing.
+
+        A segment that ends at or before `confirmed` stays: it was complete before it was confirmed, so the listing is
+        from an earlier moment, and the server does not send its contents again.
+        """
         try:
             for staged in self.place.staging.iterdir():
                 staged.unlink()
@@ -152,7 +166,7 @@ class Spool:
         listed = self._listing.look()
         whole = {name for segment in listed.segments for name in segment.names}
         for name, _ in listed.parts.values():
-            if name not in whole:
+            if name not in whole and name.end > confirmed:
                 self.place.delete(str(name))
 
     def stage(self) -> Path:
@@ -168,6 +182,8 @@ class Spool:
         index: SegmentIndex,
     ) -> None:
         """Write a staged segment, whole and safe on disk, or not at all."""
+        from .segment import write_segment  # noqa: PLC0415
+
         try:
             create_file(path)
             write_segment(path, lsns, lengths, data, index)
@@ -176,7 +192,7 @@ class Spool:
         except OSError as error:
             # A failed fsync may have dropped pages that look written: only writing them anew is safe.
             path.unlink(missing_ok=True)
-            raise _write_error(path, error) from error
+            raise write_error(path, error) from error
 
     def publish(self, staged: Path, name: SegmentName) -> None:
         """Give a staged part its name. A segment is visible once all its parts are, and safe after `sync`."""
@@ -193,7 +209,7 @@ class Spool:
         try:
             create_file(staged)
         except OSError as error:
-            raise _write_error(staged, error) from error
+            raise write_error(staged, error) from error
         self.place.publish(staged, str(mark))
         self.sync()
         if replaces is not None and replaces != mark:
@@ -251,11 +267,11 @@ def _missing_end(chain: Sequence[Segment], marks: Iterable[IdleMark], after: Lsn
     return (reached, end) if end > reached else None
 
 
-def _write_error(path: Path, error: OSError) -> SpoolGap | SpoolIoError:
+def write_error(path: Path, error: OSError) -> SpoolGap | SpoolIoError:
     """Tell a spool that was removed, which waiting does not bring back, from a medium that refuses."""
     if isinstance(error, FileNotFoundError):
         return SpoolGap(f"the spool's staging directory {path.parent} is gone")
-    return SpoolIoError(f"cannot write {path}", detail=error.strerror or str(error))
+    return SpoolIoError(f"cannot write {path}", detail=error.strerror or str(error), hint=space_hint(error, path))
 
 
 def _fsync(path: Path) -> None:

@@ -109,7 +109,7 @@ def test_damaged_messages_stop_only_the_tables_that_need_them(
         assert_equal_tables(scene.connection, scene.destination, B)
         state = running.status.tables[A].state
         assert str(file) in str(state.reason)
-        assert "headrace resync" in str(state.solution)
+        assert "headrace resync PIPELINE.YAML public." in str(state.solution)
         assert scene.destination.rows(A) == []
         scene.connection.execute("INSERT INTO b VALUES (1000, 'later')")
         running.until(lambda: len(scene.destination.rows(B)) == 201)

@@ -116,9 +116,17 @@ def test_cleaning_removes_what_a_crash_left(spool: Spool) -> None:
     put(spool, 10, 20)
     put(spool, 20, 90, 1, 2)
     spool.stage().write_bytes(b"half a segment")
-    spool.clean()
+    spool.clean(Lsn(20))
     assert [entry.name for entry in spool.place.entries()] == [str(SegmentName(Lsn(10), Lsn(20)))]
     assert list(spool.place.staging.iterdir()) == []
+
+
+def test_cleaning_keeps_parts_of_a_segment_that_was_confirmed(spool: Spool) -> None:
+    """A stale listing may lack a part that is there."""
+    put(spool, 10, 20)
+    part = put(spool, 20, 90, 1, 2)
+    spool.clean(Lsn(90))
+    assert str(part) in {entry.name for entry in spool.place.entries()}
 
 
 def test_an_untouched_spool_has_no_position(spool: Spool) -> None:
