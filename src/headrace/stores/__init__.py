@@ -1,6 +1,6 @@
 """Where a pipeline keeps what must outlive it: table states, schemas, progress, copies, destination metadata."""
 
-from .contract import PipelineStore, SchemaStore, StateStore, TableStateLifecycleStore
+from .contract import LeasedStore, PipelineStore, SchemaStore, StateStore, TableStateLifecycleStore
 from .copies import CopyStore
 from .memory import MemoryStore
 from .postgres import PostgresStore
@@ -27,6 +27,7 @@ __all__ = [
     "CopyStore",
     "DestinationTableMetadata",
     "Heartbeat",
+    "LeasedStore",
     "MemoryStore",
     "PipelineStore",
     "PostgresStore",

@@ -8,9 +8,10 @@ write that returned before it, whichever instance made it. What the medium does 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
+from ..errors import StoreFenced
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema
 from ..schema_policy import Target
@@ -19,7 +20,7 @@ from .copies import CopyStore
 from .records import DestinationTableMetadata, Heartbeat, SchemaVersion, StateEntry, Worker
 from .requests import RequestStore
 
-__all__ = ["HISTORY_KEPT", "PipelineStore", "SchemaStore", "StateStore", "TableStateLifecycleStore"]
+__all__ = ["HISTORY_KEPT", "LeasedStore", "PipelineStore", "SchemaStore", "StateStore", "TableStateLifecycleStore"]
 
 HISTORY_KEPT = 100
 """How many states of a table a store keeps at least, the newest. Older ones may go: a table can fail every minute."""
@@ -115,3 +116,26 @@ class PipelineStore(SchemaStore, StateStore, CopyStore, RequestStore, TableState
 
     def close(self) -> None:
         """Let go of files and connections; may be repeated."""
+
+
+@runtime_checkable
+class LeasedStore(Protocol):
+    """A store that several machines can reach, and that only one run of a pipeline writes to at a time.
+
+    A store that has a lease refuses, with StoreFenced and within the transaction of the write, whatever it would write
+    after another has taken the lease over. One that never took a lease is not bound by it: that is how commands leave
+    requests for a running pipeline.
+    """
+
+    def take_lease(self, on_lost: Callable[[StoreFenced], None]) -> None:
+        """Take the lease if it is free or has expired. Do nothing if this store already holds it.
+
+        `on_lost` is called, from any thread, when a write is refused for the first time. Raises StoreInUse, which names
+        the holder.
+        """
+
+    def renew_lease(self) -> None:
+        """Let the lease expire later. Raises StoreFenced if another has taken it over."""
+
+    def release_lease(self) -> None:
+        """Give the lease up, if this store has one. May be repeated."""

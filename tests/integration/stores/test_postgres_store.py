@@ -83,11 +83,18 @@ def let_sessions_die(connection: Connection, trigger: str, times: int) -> None:
 def test_an_empty_database_gets_the_schema(store: PostgresStore, connection: Connection) -> None:
     tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'headrace' ORDER BY 1").fetchall()
     assert [name for (name,) in tables] == [
-        "acknowledged", "copied_range", "destination_table", "heartbeat", "migration", "progress", "table_copy",
-        "table_request", "table_schema", "table_state",
+        "acknowledged", "copied_range", "destination_table", "heartbeat", "lease", "migration", "progress",
+        "table_copy", "table_request", "table_schema", "table_state",
     ]  # fmt: skip
     applied = connection.execute("SELECT version, name FROM headrace.migration ORDER BY 1").fetchall()
-    assert applied == [(1, "tables"), (2, "copies"), (3, "requests"), (4, "heartbeat"), (5, "acknowledged")]
+    assert applied == [
+        (1, "tables"),
+        (2, "copies"),
+        (3, "requests"),
+        (4, "heartbeat"),
+        (5, "acknowledged"),
+        (6, "lease"),
+    ]
 
 
 def test_a_schema_of_the_first_layout_is_brought_up_to_date(
@@ -138,7 +145,7 @@ def test_several_may_open_an_empty_database_at_once(conninfo: str, connection: C
         stores = list(pool.map(lambda i: PostgresStore(conninfo, i), range(4)))
     for store in stores:
         store.close()
-    assert connection.execute("SELECT count(*) FROM headrace.migration").fetchone() == (5,)
+    assert connection.execute("SELECT count(*) FROM headrace.migration").fetchone() == (6,)
 
 
 def test_a_later_version_is_refused(store: PostgresStore, conninfo: str, connection: Connection) -> None:

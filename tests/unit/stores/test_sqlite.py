@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from damaging import damaged
 from headrace.errors import RetryPolicy, StoreCorrupt, StoreError, StoreIoError, StoreVersionError
 from headrace.lsn import Lsn
 from headrace.stores import APPLY, PipelineStore, SqliteStore
 from headrace.stores.migrations import migrations_of
+from headrace.stores.requests import RequestKind, TableRequest
+from headrace.stores.sql import Execute
 from headrace.stores.sqlite import database
-from headrace.stores.sqlite.database import APPLICATION_ID
+from headrace.stores.sqlite.database import APPLICATION_ID, SqliteDatabase
 from headrace.testing.copy_store_suite import example_copy
 from headrace.testing.store_suite import A, fill
 
@@ -53,10 +56,22 @@ def kept(store: PipelineStore) -> list[object]:
     return [store.get_table_state_history(A), schemas, metadata, store.get_all_progress()]
 
 
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with closing(SqliteDatabase(path, migrate=True)) as store, pytest.raises(StoreIoError, match="full") as full:
+        store.write(1, _fill_up)
+    assert full.value.hint.startswith(f"free space on the disk of {path}, or enlarge it (/")
+
+
+def _fill_up(execute: Execute) -> None:
+    execute("PRAGMA max_page_count = 1")
+    execute("CREATE TABLE large AS SELECT zeroblob(1000000) AS x")
+
+
 def test_an_empty_place_becomes_a_store(tmp_path: Path) -> None:
     path = made(tmp_path / "store.db")
     assert ask(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
-    assert ask(path, "PRAGMA user_version") == [(5,)]
+    assert ask(path, "PRAGMA user_version") == [(6,)]
     assert ask(path, "PRAGMA journal_mode") == [("wal",)]
     assert path.read_bytes()[68:72] == b"HDRC"
 
@@ -98,12 +113,13 @@ def test_a_file_of_the_first_layout_is_brought_up_to_date(tmp_path: Path, monkey
         assert store.get_copy(A) is None
         store.begin_copy(A, example_copy())
         assert store.get_copy(A) == (example_copy(), [])
-    assert ask(tmp_path / "store.db", "PRAGMA user_version") == [(5,)]
+    assert ask(tmp_path / "store.db", "PRAGMA user_version") == [(6,)]
 
 
 def test_a_later_version_is_refused(tmp_path: Path) -> None:
     path = made(tmp_path / "store.db")
     ask(path, "PRAGMA user_version = 99")
+    ask(path, "CREATE TABLE of_later_days (a)")
     with pytest.raises(StoreVersionError, match="version 99"):
         SqliteStore(path, 1)
     assert ask(path, "SELECT count(*) FROM progress") == [(1,)]
@@ -165,8 +181,41 @@ def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
-    with closing(SqliteStore(path, 1)) as store, pytest.raises(StoreCorrupt):
-        store.get_table_states()
+    with pytest.raises(StoreCorrupt, match="is damaged"):
+        SqliteStore(path, 1)
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20)] + [0])
+def test_flipped_bits_and_lost_ends(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "store.db"
+    with closing(SqliteStore(path, 1)) as store:
+        fill(store, A)
+        store.begin_copy(A, example_copy())
+        store.acknowledge({A: Lsn(7)})
+        store.ask(TableRequest(RequestKind.RESYNC, A))
+        whole = everything(store)
+    content, refused = path.read_bytes(), 0
+    for what, damage in damaged(content, seed, 100, 10):
+        path.write_bytes(damage)
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        error: StoreError | None = None
+        try:
+            with closing(SqliteStore(path, 1)) as store:
+                found = everything(store)
+        except StoreError as caught:
+            error, refused = caught, refused + 1
+        if error is None:
+            # An empty file is a store that has yet to be made.
+            assert found == whole or not damage, what
+        else:
+            assert str(path) in str(error), what
+            assert isinstance(error, (StoreCorrupt, StoreVersionError)), what
+    assert refused
+
+
+def everything(store: PipelineStore) -> list[object]:
+    return [*kept(store), store.get_copy(A), store.get_acknowledged(), store.get_requests()]
 
 
 def test_a_closed_store_says_so(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
-from ...errors import HeadraceError, StoreError, StoreIoError
+from ...errors import HeadraceError, StoreCorrupt, StoreError, StoreIoError
 from ...lsn import Lsn
 from ...schema import OWN_SCHEMA as SCHEMA
+from ...schema import quote_identifier
 from ...sqlstate import error_for_sqlstate
 from ..migrations import migrations_of, pending, require_current
 from ..sql import Execute, Row
@@ -35,6 +36,18 @@ _IS_THERE = (
     "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
     f"WHERE n.nspname = '{SCHEMA}' AND c.relname = 'migration'"
 )
+# Whoever owns the schema or a table in it can have triggers and rules run with our rights.
+_FOREIGN = f"""
+SELECT o.object, r.rolname::pg_catalog.text, current_user::pg_catalog.text
+FROM (
+    SELECT pg_catalog.format('schema %%I', n.nspname) AS object, n.nspowner AS owner
+    FROM pg_catalog.pg_namespace n WHERE n.nspname = '{SCHEMA}'
+    UNION ALL
+    SELECT pg_catalog.format('table %%I.%%I', n.nspname, c.relname), c.relowner
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = '{SCHEMA}'
+) AS o JOIN pg_catalog.pg_roles r ON r.oid = o.owner
+WHERE NOT r.rolsuper AND r.rolname <> current_user ORDER BY 1 LIMIT 1
+"""
 _LAYOUT = f"SELECT coalesce(pg_catalog.max(version), 0) FROM {SCHEMA}.migration"
 
 
@@ -56,6 +69,8 @@ class PostgresDatabase:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._closed = False
+        self.guard: Callable[[Execute], object] | None = None
+        """Called in the transaction of each write, before anything is written; what it raises prevents the write."""
         try:
             self._run(_migrate if migrate else _require_current)
         except BaseException:
@@ -70,10 +85,14 @@ class PostgresDatabase:
 
         return self._run(settled)
 
-    def write(self, pipeline_id: int, work: Callable[[Execute], T]) -> T:
+    def write(self, pipeline_id: int, work: Callable[[Execute], T], *, guarded: bool = True) -> T:
         def alone(connection: Connection) -> T:
             connection.execute(f"{_SETTLE}, {_TAKE_TURNS}", (_LOCKS, pipeline_id))
-            return work(_execute_on(connection))
+            execute = _execute_on(connection)
+            if guarded and self.guard is not None:
+                # A statement of its own: it must see what was committed while we waited for our turn.
+                self.guard(execute)
+            return work(execute)
 
         return self._run(lambda connection: _in_transaction(connection, alone))
 
@@ -157,13 +176,30 @@ def _in_transaction(connection: Connection, work: Callable[[Connection], T]) -> 
 
 def _migrate(connection: Connection) -> None:
     """Bring the schema up to date. One that is needs no right but to use it."""
+    _refuse_foreign(connection)
     migrations = migrations_of("headrace.stores.postgres")
     if pending(migrations, _version(connection), _where(connection)):
         _in_transaction(connection, _apply_pending)
 
 
 def _require_current(connection: Connection) -> None:
+    _refuse_foreign(connection)
     require_current(migrations_of("headrace.stores.postgres"), _version(connection), _where(connection))
+
+
+def _refuse_foreign(connection: Connection) -> None:
+    """Raise StoreCorrupt if another role, not a superuser, owns the schema or a table in it."""
+    rows = _fetch(connection, _FOREIGN, ())
+    if rows:
+        found, owner, role = rows[0]
+        msg = f"{found} belongs to role {quote_identifier(owner)}, which could run code with the rights of the store"
+        own = quote_identifier(role)
+        hint = (
+            f"if that role made it for this store, run as a superuser: ALTER SCHEMA {SCHEMA} OWNER TO {own}, and "
+            f"ALTER TABLE … OWNER TO {own} for each table in it; else look at what is in it, then "
+            f"DROP SCHEMA {SCHEMA} CASCADE"
+        )
+        raise StoreCorrupt(msg, detail=_where(connection), hint=hint)
 
 
 def _apply_pending(connection: Connection) -> None:
@@ -176,6 +212,8 @@ def _apply_pending(connection: Connection) -> None:
             f"CREATE TABLE IF NOT EXISTS {SCHEMA}.migration "
             "(version int PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT pg_catalog.now())"
         )
+        # Another role may have made either at the last moment.
+        _refuse_foreign(connection)
     for migration in pending(migrations_of("headrace.stores.postgres"), version, _where(connection)):
         connection.execute(migration.sql.encode())
         done = f"INSERT INTO {SCHEMA}.migration (version, name) VALUES (%s, %s)"

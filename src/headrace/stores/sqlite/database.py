@@ -2,6 +2,9 @@
 
 The file is in WAL mode with full synchronisation: a write that returned survives kill -9 and a power cut. Several
 processes may use it; each waits for the other's write, up to `BUSY_SECONDS`.
+
+SQLite does not notice a flipped bit in a value. So every row has a checksum, kept by triggers, and a pipeline verifies
+all of them, the layout and the file's structure when it opens its store.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import os
 import sqlite3
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
@@ -20,6 +24,7 @@ from typing import TypeVar
 from ...errors import RetryPolicy, StoreCorrupt, StoreError, StoreIoError
 from ...lsn import Lsn
 from ...private_files import OWNER_ONLY, create_file, grant
+from ...remedies import is_disk_full, make_room
 from ..migrations import Migration, migrations_of, pending, require_current
 from ..sql import Execute, Row
 
@@ -34,6 +39,12 @@ BUSY_SECONDS = 10.0
 """A write takes milliseconds; who waits longer waits for something that hangs."""
 _WAL_PAUSE_SECONDS = 0.01
 
+_ROW_CHECKSUM = "row_checksum"
+_CHECKSUM = "checksum"
+_LAYOUT = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY type, name"
+_DAMAGED = ("malformed", "no such column", "no such table", "decode to UTF-8")
+"""Words of errors that SQLite raises for a damaged file as it does for a wrong statement."""
+
 
 class SqliteDatabase:
     """Implements `sql.Database` on a file; unless it may `migrate`, one that is there and up to date."""
@@ -47,6 +58,7 @@ class SqliteDatabase:
         with self._translated():
             # Every thread may use the connection: the lock admits one at a time.
             connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            _add_function(connection)
         try:
             with self._translated():
                 self._prepare(connection, migrate=migrate)
@@ -94,9 +106,35 @@ class SqliteDatabase:
         if not migrate:
             require_current(migrations, _version(connection), str(self._path))
             return
+        self._verify(connection, migrations)
         _switch_to_wal(connection)
         if pending(migrations, _version(connection), str(self._path)):
             self._migrate(connection, migrations)
+
+    def _verify(self, connection: sqlite3.Connection, migrations: tuple[Migration, ...]) -> None:
+        """Raise StoreCorrupt for a file that is not as it was written: its structure, layout or a row."""
+        connection.execute("BEGIN")
+        try:
+            version = _version(connection)
+            problems = [row[0] for row in connection.execute("PRAGMA integrity_check(1)") if row[0] != "ok"]
+            if not problems and _layout(connection) != _expected_layout(migrations[:version]):
+                problems = [f"its tables are not those of version {version}"]
+                if version > len(migrations) and _layout(connection) != _expected_layout(migrations):
+                    return  # a later version's, which is refused as such
+            if not problems:
+                problems = [f"a row of {table} does not match its checksum" for table in _damaged_tables(connection)]
+        except sqlite3.OperationalError as error:
+            problems = [str(error)]
+            if not any(words in problems[0] for words in (*_DAMAGED, "user-defined function")):
+                raise
+        finally:
+            connection.execute("ROLLBACK")
+        if problems:
+            raise self._corrupt(problems[0])
+
+    def _corrupt(self, detail: str) -> StoreCorrupt:
+        problem = "cannot be read" if "not a database" in detail else "is damaged"
+        return StoreCorrupt(f"the store {self._path} {problem}", detail=detail)
 
     def _migrate(self, connection: sqlite3.Connection, migrations: tuple[Migration, ...]) -> None:
         with _transaction(connection):
@@ -122,14 +160,20 @@ class SqliteDatabase:
         try:
             yield
         except sqlite3.OperationalError as error:
+            if any(words in str(error) for words in _DAMAGED):
+                raise self._corrupt(str(error)) from error
             readonly = "readonly" in str(error)
             hint = "make the file and its directory writable" if readonly else None
+            if is_disk_full(error):
+                hint = make_room(self._path)
             retry = RetryPolicy.MANUAL if readonly else None
             msg = f"cannot use the store {self._path}"
             raise StoreIoError(msg, detail=str(error), hint=hint, retry=retry) from error
         except sqlite3.DatabaseError as error:
-            msg = f"the store {self._path} cannot be read"
-            raise StoreCorrupt(msg, detail=str(error)) from error
+            raise self._corrupt(str(error)) from error
+        except UnicodeDecodeError as error:
+            # SQLite quotes a damaged name in a message.
+            raise self._corrupt("a name or a text is not UTF-8") from error
 
 
 def _keep_private(path: Path) -> None:
@@ -171,6 +215,40 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             time.sleep(_WAL_PAUSE_SECONDS)
         else:
             return
+
+
+def _add_function(connection: sqlite3.Connection) -> None:
+    connection.create_function(_ROW_CHECKSUM, -1, _row_checksum, deterministic=True)
+
+
+def _row_checksum(*values: object) -> int:
+    return zlib.crc32(ascii(values).encode())
+
+
+def _damaged_tables(connection: sqlite3.Connection) -> list[str]:
+    """The tables with a row that does not match its checksum, of those that have checksums."""
+    damaged = []
+    for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        if _CHECKSUM in columns:
+            values = ", ".join(column for column in columns if column != _CHECKSUM)
+            different = f"{_CHECKSUM} IS NOT {_ROW_CHECKSUM}({values})"
+            if connection.execute(f"SELECT 1 FROM {table} WHERE {different} LIMIT 1").fetchall():
+                damaged.append(table)
+    return damaged
+
+
+def _layout(connection: sqlite3.Connection) -> list[Row]:
+    return connection.execute(_LAYOUT).fetchall()
+
+
+def _expected_layout(migrations: tuple[Migration, ...]) -> list[Row]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        _add_function(connection)
+        for migration in migrations:
+            for statement in _statements(migration.sql):
+                connection.execute(statement)
+        return _layout(connection)
 
 
 def _version(connection: sqlite3.Connection) -> int:
