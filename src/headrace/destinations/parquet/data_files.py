@@ -100,7 +100,7 @@ class _OpenFile:
     ) -> _OpenFile:
         files = stack.enter_context(contextlib.ExitStack())
         sink = files.enter_context(storage.output(path))
-        writer = files.enter_context(pq.ParquetWriter(sink, schema, compression=compression))
+        writer = files.enter_context(pq.ParquetWriter(sink, schema, compression=compression, write_page_checksum=True))
         return cls(path, place, sink, writer, files)
 
     @property

@@ -11,7 +11,6 @@ epoch: what an earlier run publishes behind that does not count, however late it
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,13 +28,14 @@ from ..contract import DestinationContext, Durability, SourceIdentity
 from ..rows import Rows
 from .data_files import FileWriter, RowKind
 from .layout import EPOCHS, OWNER, ManifestKind, epoch_path, new_attempt, new_directory, table_id_of
-from .manifest import FORMAT, DataFile, Manifest, StoredRows, StoredStep, to_json
+from .manifest import FORMAT, DataFile, Manifest, StoredRows, StoredStep, decode_record, encode_record, to_json
 from .storage import Storage
 from .table_log import TableLog, leftovers, read_log
 
 __all__ = ["ParquetDestination"]
 
 _CLAIMS_AT_ONCE = 16
+_EPOCH_HINT = "stop every run of the pipeline, then remove the file: the epoch is claimed again"
 """Tables whose logs are marked at a time: each takes two listings and an upload."""
 
 
@@ -66,7 +66,7 @@ class ParquetDestination:
         _check_owner(self._storage, self._pipeline_id)
         if self._storage.read(OWNER) is None:
             content = {"format": FORMAT, "pipeline_id": self._pipeline_id, "contents": "a change log of headrace"}
-            self._storage.publish(OWNER, json.dumps(content).encode())
+            self._storage.publish(OWNER, encode_record(content))
         self._epoch = _claimed_epoch(self._storage, self._context)
         self._find_tables()
         with ThreadPoolExecutor(_CLAIMS_AT_ONCE) as pool:
@@ -84,14 +84,17 @@ class ParquetDestination:
         if not log.gone:
             name = log.named(self._attempt(), ManifestKind.CLAIM)
             content = {"format": FORMAT, "pipeline_id": self._pipeline_id, "written_at": _now()}
-            self._storage.publish(log.path(name), json.dumps(content).encode())
+            self._storage.publish(log.path(name), encode_record(content))
         self._storage.delete(leftovers(self._storage, directory))
 
     def _check_epoch(self) -> None:
         """Raise DestinationFenced if another run has claimed the log."""
-        if self._epoch and self._storage.read(epoch_path(self._epoch + 1)) is not None:
+        later = self._storage.read(epoch_path(self._epoch + 1)) if self._epoch else None
+        if later is not None:
             msg = f"another run of pipeline {self._pipeline_id} has taken over the log at {_shown(self._storage)}"
-            raise DestinationFenced(msg, detail=f"this run has epoch {self._epoch}, and {self._epoch + 1} is claimed")
+            run_id = decode_record(later, self._storage.address(epoch_path(self._epoch + 1)), _EPOCH_HINT)["run_id"]
+            detail = f"its epoch is {self._epoch + 1} ({run_id}), this run has {self._epoch}"
+            raise DestinationFenced(msg, detail=detail)
 
     def _attempt(self) -> str:
         return new_attempt(self._epoch)
@@ -232,7 +235,10 @@ class ParquetDestination:
 
 def _check_owner(storage: Storage, pipeline_id: int) -> None:
     known = storage.read(OWNER)
-    owner = pipeline_id if known is None else json.loads(known)["pipeline_id"]
+    hint = "remove the file if the location is this pipeline's: it is written again"
+    owner = pipeline_id
+    if known is not None:
+        owner = decode_record(known, storage.address(OWNER), hint).get("pipeline_id", owner)
     if owner != pipeline_id:
         msg = f"the location {_shown(storage)} belongs to pipeline {owner}"
         raise ConfigError(msg, hint="give each pipeline a location of its own")
@@ -242,17 +248,19 @@ def _claimed_epoch(storage: Storage, context: DestinationContext) -> int:
     """Claim the next epoch. Raises DestinationConflict if another run was quicker."""
     epochs = sorted(path for path in storage.files(EPOCHS) if path.endswith(".json"))
     known = storage.read(epochs[-1]) if epochs else None
-    record = {} if known is None else json.loads(known)
+    record = {} if known is None else decode_record(known, storage.address(epochs[-1]), _EPOCH_HINT)
     before = SourceIdentity(**record["source"]) if record.get("source") else None
     if before is not None and context.source not in (None, before):
         msg = f"the log of pipeline {context.pipeline_id} belongs to {before}, not to {context.source}"
         raise DestinationRejected(
             msg, detail=_shown(storage), hint="give one of the two pipelines another id, and another location"
         )
+    if before is not None:
+        context.check_owner(str(before))
     epoch, source = int(record.get("epoch", 0)) + 1, context.source or before
     told = None if source is None else {"system_id": source.system_id, "database": source.database}
     content = {"epoch": epoch, "run_id": context.run_id, "source": told, "claimed_at": _now()}
-    if not storage.create(epoch_path(epoch), json.dumps(content).encode()):
+    if not storage.create(epoch_path(epoch), encode_record(content)):
         msg = f"another run of pipeline {context.pipeline_id} claims the log at {_shown(storage)}"
         raise DestinationConflict(msg)
     return epoch

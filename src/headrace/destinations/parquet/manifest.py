@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Union
@@ -10,13 +12,37 @@ from typing import Any, Union
 from ...errors import DestinationError, RetryPolicy
 from ...events import Relation, Truncate, TruncateOptions
 from ...lsn import INVALID_LSN, Lsn
+from ...remedies import RESYNC
 from ...schema import ReplicatedTableSchema
 from ...stores.encoding import decode_schema, encode_schema
 from .layout import ManifestName
 
-__all__ = ["FORMAT", "DataFile", "Manifest", "StoredRows", "StoredStep", "from_json", "to_json"]
+__all__ = [
+    "COPY_AGAIN",
+    "FORMAT",
+    "DataFile",
+    "Manifest",
+    "StoredRows",
+    "StoredStep",
+    "decode_record",
+    "encode_record",
+    "from_json",
+    "to_json",
+]
 
 FORMAT = 1
+_CHECKSUM = "crc32"
+_KEYS = frozenset(
+    {
+        *("format", "pipeline_id", "table", "table_id", "generation", "sequence", "kind", "value", "start", "end"),
+        *("written_at", "files", "steps", "schema", "schemas", "contents", "epoch", "run_id", "source", "claimed_at"),
+    }
+)
+"""All keys of files that were written before there was a checksum."""
+COPY_AGAIN = (
+    "restore the file from a backup; without one, copy the table again, which begins another generation of its log: "
+    f"{RESYNC}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +109,36 @@ def to_json(manifest: Manifest) -> bytes:
         "schema": last,
         "schemas": [json.loads(encode_schema(schema)) for schema in schemas],
     }
+    return encode_record(value)
+
+
+def encode_record(value: Mapping[str, Any]) -> bytes:
+    """Return the content of a small file of the log, with its checksum."""
+    return _text({**value, _CHECKSUM: f"{zlib.crc32(_text(value)):08x}"})
+
+
+def decode_record(content: bytes, what: str, hint: str) -> dict[str, Any]:
+    """Read such a file. One that an earlier version wrote has no checksum. Raises DestinationError for `what`."""
+    try:
+        value = json.loads(content)
+        checksum = value.pop(_CHECKSUM, None)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DestinationError(f"{what} cannot be read", hint=hint, retry=RetryPolicy.MANUAL) from error
+    unknown = checksum is None and not _KEYS.issuperset(value)
+    if unknown or checksum not in (None, f"{zlib.crc32(_text(value)):08x}"):
+        msg = f"{what} is damaged: it does not match its checksum"
+        raise DestinationError(msg, hint=hint, retry=RetryPolicy.MANUAL)
+    return dict(value)
+
+
+def _text(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def from_json(name: ManifestName, content: bytes) -> Manifest:
     """Raises DestinationError for what is none, or of a later format."""
+    value = decode_record(content, f"manifest {name}", COPY_AGAIN)
     try:
-        value = json.loads(content)
         if value["format"] > FORMAT:
             msg = f"manifest {name} has format {value['format']}, this version reads up to {FORMAT}"
             raise DestinationError(msg, hint="use a newer headrace", retry=RetryPolicy.MANUAL)
@@ -98,9 +147,9 @@ def from_json(name: ManifestName, content: bytes) -> Manifest:
         steps = tuple(_to_step(step, schemas, files) for step in value["steps"])
         start = Lsn.parse(value["start"])
         return Manifest(name, schemas[value["schema"]], value["pipeline_id"], value["written_at"], start, steps)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         msg = f"manifest {name} cannot be read"
-        raise DestinationError(msg, detail=type(error).__name__, retry=RetryPolicy.MANUAL) from error
+        raise DestinationError(msg, hint=COPY_AGAIN, retry=RetryPolicy.MANUAL) from error
 
 
 def _step(step: StoredStep, schemas: list[ReplicatedTableSchema], files: list[dict[str, Any]]) -> dict[str, Any]:

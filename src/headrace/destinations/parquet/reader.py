@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...errors import ConfigError, DestinationError, TableNotFound
+from ...errors import ConfigError, DestinationError, RetryPolicy, TableNotFound
 from ...pgoutput.changes import CHANGE_FIELDS
 from ...pgtypes.registry import conversion_for
 from ...schema import ReplicatedTableSchema, TableName
 from .data_files import change_rows, copied_rows
 from .layout import OWNER, ManifestKind, ManifestName, content_generation, table_id_of
-from .manifest import DataFile, Manifest, StoredRows, from_json
+from .manifest import COPY_AGAIN, DataFile, Manifest, StoredRows, from_json
 from .storage import Storage
 from .table_log import manifest_names
 
@@ -149,5 +149,26 @@ def read_rejected(storage: Storage, file: DataFile) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(storage: Storage, file: DataFile) -> Iterator[pa.RecordBatch]:
-    with storage.input(file.path) as source, pq.ParquetFile(source) as opened:
-        yield from opened.iter_batches()
+    """Read a file, verifying its pages. Raises DestinationError for one that is not as it was written."""
+    rows = 0
+    with storage.input(file.path) as source:
+        try:
+            with pq.ParquetFile(source, page_checksum_verification=True) as opened:
+                for batch in opened.iter_batches():
+                    rows += batch.num_rows
+                    yield batch
+        except (pa.ArrowException, OSError, ValueError) as error:
+            # What the storage itself raises has a number.
+            if getattr(error, "errno", None) is not None:
+                raise
+            raise _damaged(storage, file) from error
+    if rows != file.rows:
+        raise _damaged(storage, file)
+
+
+def _damaged(storage: Storage, file: DataFile) -> DestinationError:
+    return DestinationError(
+        f"the file {storage.address(file.path)} of the log is damaged",
+        hint=COPY_AGAIN,
+        retry=RetryPolicy.MANUAL,
+    )

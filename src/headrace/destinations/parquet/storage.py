@@ -12,12 +12,16 @@ from typing import Any, BinaryIO
 
 import fsspec
 
-from ...errors import ConfigError, DestinationError, HeadraceError
+from ...errors import ConfigError, DestinationConnectionFailed, DestinationError, HeadraceError
 
 __all__ = ["Storage"]
 
 _ATOMIC_WRITES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "memory", "oss", "r2"})
 """Where a file is there as a whole or not at all; elsewhere it is written beside, and renamed."""
+
+
+_CLIENTS = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "requests", "s3fs", "urllib3"})
+"""Packages behind fsspec whose own exceptions tell of lost connections; their messages name requests, never rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,12 @@ def _told(what: str, where: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise DestinationError(f"cannot {what} {where}", detail=error.strerror or str(error)) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _CLIENTS:
+            raise
+        raise DestinationConnectionFailed(
+            f"cannot {what} {where}", detail=f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _publish_locally(target: Path, content: bytes) -> None:
