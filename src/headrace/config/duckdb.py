@@ -156,11 +156,11 @@ class DuckLakeMaintenanceConfig(Section):
         ge=0,
         description="Seconds for which old snapshots can be read. Default a day.",
     )
-    file_age_s: float = Field(
-        default=3_600,
+    retention_s: float = Field(
+        default=6 * 3600,
         ge=0,
-        description="Seconds for which a file stays that no snapshot needs any more: a reader may be at it. Default "
-        "an hour.",
+        description="Seconds for which files that no snapshot refers to any more are kept at least, so that queries "
+        "that began before can finish. Default six hours.",
     )
     deleted_ratio: float = Field(
         default=0.3,

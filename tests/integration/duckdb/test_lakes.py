@@ -106,7 +106,7 @@ def test_a_catalog_in_a_duckdb_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("inlined", [0, 1000])
 def test_maintenance_changes_no_row(inlined: int, tmp_path: Path) -> None:
     """Small files are merged, inlined rows written out, what nobody needs is gone; batches go on."""
-    often = {"interval_s": 3600, "snapshot_age_s": 0, "file_age_s": 0}
+    often = {"interval_s": 3600, "snapshot_age_s": 0, "retention_s": 0}
     destination = opened(tmp_path, data_inlining_row_limit=inlined, maintenance=often)
     filled(destination, 6)
     reader = LakeReader(f"sqlite:{tmp_path}/lake.sqlite")
@@ -119,6 +119,30 @@ def test_maintenance_changes_no_row(inlined: int, tmp_path: Path) -> None:
     destination.maintain()
     assert_filled(reader, 7)
     destination.shutdown()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_maintenance_keeps_files_and_snapshots_for_readers(kind: str, tmp_path: Path) -> None:
+    """Queries that began before files were merged read those files, and old snapshots can be read for a while."""
+    catalog = {"type": kind, "uri": str(tmp_path / "catalog")}
+    rarely = {"interval_s": 3600, "snapshot_age_s": 3600, "retention_s": 3600}
+    destination = opened(tmp_path, catalog=catalog, data_inlining_row_limit=0, maintenance=rarely)
+    filled(destination, 6)
+    before = set((tmp_path / "data").rglob("*.parquet"))
+    for _ in range(2):
+        destination.maintain()
+    after = set((tmp_path / "data").rglob("*.parquet"))
+    destination.shutdown()
+    assert before < after
+    attached = f"sqlite:{tmp_path}/catalog" if kind == "sqlite" else str(tmp_path / "catalog")
+    assert_filled(LakeReader(attached), 6)
+    connection = duckdb_with_lake()
+    connection.execute(f"ATTACH 'ducklake:{attached}' AS aged (READ_ONLY)")
+    try:
+        oldest = connection.execute("SELECT min(snapshot_id) FROM ducklake_snapshots('aged')").fetchone()
+    finally:
+        connection.execute("DETACH aged")
+    assert oldest == (0,)
 
 
 def test_two_pipelines_write_to_one_lake(tmp_path: Path) -> None:

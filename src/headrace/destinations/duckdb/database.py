@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import duckdb
@@ -40,6 +40,9 @@ class Place(Protocol):
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make the database usable under its name. Raises as `connect` does."""
+
+    def keeping_files(self, connection: duckdb.DuckDBPyConnection, began_at: float) -> AbstractContextManager[None]:
+        """Keep the files that a transaction has written since a time, while the block commits it and if that fails."""
 
 
 class Session:
@@ -111,10 +114,12 @@ class Database:
         """All or nothing. `doing` completes the sentence 'DuckDB failed to …'."""
         with self._lent(doing):
             connection = self._connected()
+            began_at = time.time()
             connection.execute("BEGIN TRANSACTION")
             try:
                 yield Session(lambda: connection)
-                self.commit(connection)
+                with self.place.keeping_files(connection, began_at):
+                    self.commit(connection)
             except BaseException:
                 self._roll_back(connection)
                 self.on_failure()

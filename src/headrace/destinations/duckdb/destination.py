@@ -16,6 +16,7 @@ from ...config.table_mode import TableMode
 from ...errors import DestinationRejected, PipelineStateError
 from ...events import Relation
 from ...lsn import INVALID_LSN, Lsn
+from ...remedies import RESYNC
 from ...schema import ReplicatedTableSchema
 from ...schema_change import copy_reason
 from ..batch import Changes, EventBatch, TableBatch
@@ -86,7 +87,7 @@ class DuckDBDestination:
         database.probe()
         maintenance = None
         if isinstance(settings, DuckLakeConfig) and settings.maintenance.enabled:
-            maintenance = Maintenance(database, settings.maintenance, records.check)
+            maintenance = Maintenance(database, settings, records.check)
         tables = Tables(name, records, context.store)
         self._open = _Open(context, database, records, tables, plans, quarantine, staging, maintenance)
 
@@ -267,7 +268,7 @@ class DuckDBDestination:
                 opened.records.save(session, made)
                 return made
         msg = f"the table for {source.table.name} is missing"
-        raise DestinationRejected(msg, hint=f"copy it again: headrace resync PIPELINE.YAML {source.table.name}")
+        raise DestinationRejected(msg, hint=f"copy it again: {RESYNC}")
 
     def _copied_into(self, session: Session, source: ReplicatedTableSchema, rows: pa.Schema) -> TableRecord:
         opened = self._opened

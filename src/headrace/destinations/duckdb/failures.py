@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
@@ -13,13 +14,18 @@ from ...errors import (
     DestinationError,
     DestinationRejected,
     HeadraceError,
+    RetryPolicy,
     SparkError,
 )
+from ...remedies import RESYNC, make_room
 from ...schema import ReplicatedTableSchema
 from ..translated import translated
 
 __all__ = ["blamed", "failure", "is_broken", "is_locked"]
 
+_NO_SPACE = "No space left on device"
+_DAMAGED = ("Corrupt database file", "Corrupt WAL file", "Could not read enough bytes")
+_NAMED_FILE = re.compile(r"[\"']?(/[^\"':]+)")
 _LOCKED = "Could not set lock"
 _ATTACHED = "Unique file handle conflict"
 # These speak of names, files and hosts. All others may quote what was in a row.
@@ -67,6 +73,19 @@ def failure(error: duckdb.Error, doing: str, secrets: Collection[str] = ()) -> D
     if is_locked(error):
         hint = "close it there (the detail has the process); one process at a time may have the file open to write"
         return DestinationConflict(f"another process has the database open, to {doing}", detail=detail, hint=hint)
+    if _NO_SPACE in str(error):
+        files = _NAMED_FILE.findall(str(error))
+        hint = "free space on the disk that the detail names, or enlarge it: the pipeline then continues by itself"
+        hint = make_room(files[0]) if files else hint
+        return DestinationError(message, detail=f"{type(error).__name__}: {_without(str(error), secrets)}", hint=hint)
+    if any(words in str(error) for words in _DAMAGED):
+        hint = (
+            "restore the file from a backup; without one, move it away, with its .wal file: the next start makes a new "
+            "one and copies all tables again"
+        )
+        return DestinationError(
+            f"the database is damaged: {message}", detail=detail, hint=hint, retry=RetryPolicy.MANUAL
+        )
     if isinstance(error, duckdb.TransactionException):
         return DestinationConflict(message, detail=detail)
     if isinstance(error, duckdb.OutOfMemoryException):
@@ -89,10 +108,7 @@ def blamed(source: ReplicatedTableSchema, secrets: Collection[str] = ()) -> Iter
     except duckdb.Error as error:
         found = failure(error, f"write table {source.table.name}", secrets)
         if isinstance(error, duckdb.CatalogException | duckdb.BinderException):
-            found.hint = (
-                "somebody else dropped or altered the table, or a column of it; copy it again: headrace resync "
-                f"PIPELINE.YAML {source.table.name}"
-            )
+            found.hint = f"somebody else dropped or altered the table, or a column of it; copy it again: {RESYNC}"
         found.table_id = source.table.id
         raise found from None
     except HeadraceError as error:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import duckdb
@@ -17,6 +21,11 @@ __all__ = ["Lake"]
 _SCANNERS = {DuckLakeCatalogType.SQLITE: "sqlite_scanner", DuckLakeCatalogType.POSTGRES: "postgres_scanner"}
 _BUSY_TIMEOUT_MS = 30_000
 """How long SQLite waits for another writer of the catalog, of another pipeline say."""
+_KEPT = ".headrace-"
+"""Begins the names of directories that keep files of a transaction while it is committed."""
+_FILES = "ducklake-"
+"""Begins the names of DuckLake's files; a UUID of version 7 follows, which begins with the time in milliseconds."""
+_CLOCK_STEP_S = 60.0
 _STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gcs", "gcs": "gcs", "r2": "r2"}
 
 
@@ -55,6 +64,35 @@ class Lake:
     def attach(self, connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(f"ATTACH {literal(self._catalog())} AS {self.name} ({', '.join(self._options())})")
 
+    @contextlib.contextmanager
+    def keeping_files(self, connection: duckdb.DuckDBPyConnection, began_at: float) -> Iterator[None]:
+        """Keep the files of a transaction that began at a time while the block commits it.
+
+        DuckLake removes them when COMMIT fails, and it fails too when only the answer of a catalog in Postgres is lost,
+        although the commit took place. What is kept in vain, maintenance removes as orphaned files.
+        """
+        if self._settings.catalog.type is not DuckLakeCatalogType.POSTGRES:
+            yield
+        elif self._is_remote():
+            # Without its credentials DuckLake cannot remove anything. A commit needs none.
+            self._create_secret(
+                connection, {**_without_credentials(self._settings.storage), "key_id": "", "secret": ""}
+            )
+            try:
+                yield
+            finally:
+                self._create_secret(connection, self._access())
+        else:
+            with _linked(self._local_data(), began_at):
+                yield
+
+    def _local_data(self) -> Path:
+        return Path(self._settings.data_path.removeprefix("file://")).absolute()
+
+    def _is_remote(self) -> bool:
+        scheme, separator, _ = self._settings.data_path.partition("://")
+        return bool(separator) and scheme != "file"
+
     def _catalog(self) -> str:
         catalog = self._settings.catalog
         if catalog.type is DuckLakeCatalogType.POSTGRES:
@@ -79,21 +117,64 @@ class Lake:
         return options
 
     def _reach_storage(self, connection: duckdb.DuckDBPyConnection) -> None:
-        settings = self._settings
-        scheme, separator, _ = settings.data_path.partition("://")
-        if not separator or scheme == "file":
+        if not self._is_remote():
             return
+        scheme = self._settings.data_path.partition("://")[0]
         if scheme not in _STORES:
             msg = f"the data path's storage {scheme} is not one that DuckLake is used with here"
             raise ConfigError(msg, hint=f"set destination.data_path to a directory, or to one of {', '.join(_STORES)}")
         load_extension(connection, "httpfs")
-        given = {**settings.storage, **{name: secret.get_secret_value() for name, secret in settings.secrets.items()}}
+        self._create_secret(connection, self._access())
+
+    def _access(self) -> dict[str, str]:
+        settings = self._settings
+        return {**settings.storage, **{name: secret.get_secret_value() for name, secret in settings.secrets.items()}}
+
+    def _create_secret(self, connection: duckdb.DuckDBPyConnection, given: Mapping[str, str]) -> None:
         for name in given:
             if not name.isidentifier():
                 msg = f"destination.storage has a parameter {name!r}, which is no name"
                 raise ConfigError(msg)
-        parameters = [f"TYPE {_STORES[scheme]}", *(f"{name} {literal(value)}" for name, value in given.items())]
-        connection.execute(f"CREATE SECRET headrace_storage ({', '.join(parameters)})")
+        kind = _STORES[self._settings.data_path.partition("://")[0]]
+        parameters = [f"TYPE {kind}", *(f"{name} {literal(value)}" for name, value in given.items())]
+        connection.execute(f"CREATE OR REPLACE SECRET headrace_storage ({', '.join(parameters)})")
+
+
+def _without_credentials(storage: Mapping[str, str]) -> dict[str, str]:
+    kept = ("endpoint", "region", "url_style", "use_ssl", "account_id")
+    return {name: value for name, value in storage.items() if name.lower() in kept}
+
+
+@contextlib.contextmanager
+def _linked(directory: Path, began_at: float) -> Iterator[None]:
+    """Put files that were written since a time back under their names if the block fails and removes them."""
+    since = f"{int((began_at - _CLOCK_STEP_S) * 1000):012x}"
+    kept = directory / f"{_KEPT}{uuid.uuid4()}"
+    links: list[tuple[Path, Path]] = []
+    for parent, directories, names in os.walk(directory):
+        directories[:] = [name for name in directories if not name.startswith(_KEPT)]
+        for name in names:
+            if name.startswith(_FILES) and name[len(_FILES) :].replace("-", "")[:12] >= since:
+                kept.mkdir(exist_ok=True)
+                links.append((Path(parent, name), kept / name))
+                _link(*links[-1])
+    try:
+        yield
+    except BaseException:
+        for file, link in links:
+            if not file.exists():
+                _link(link, file)
+        raise
+    finally:
+        shutil.rmtree(kept, ignore_errors=True)
+
+
+def _link(existing: Path, new: Path) -> None:
+    try:
+        os.link(existing, new)
+    except OSError:
+        # Not every file system has links.
+        shutil.copyfile(existing, new)
 
 
 def _libpq(value: str) -> str:

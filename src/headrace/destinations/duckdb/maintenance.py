@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
-from ...config.duckdb import DuckLakeMaintenanceConfig
+from ...config.duckdb import DuckLakeCatalogType, DuckLakeConfig
 from ...errors import DestinationError, DestinationFenced
 from .database import Database, Session
 from .places import literal
@@ -20,11 +20,10 @@ _log = structlog.get_logger("headrace.destinations.ducklake")
 class Maintenance:
     """A thread that does a round now and then. Batches wait for one statement of it at most."""
 
-    def __init__(
-        self, database: Database, settings: DuckLakeMaintenanceConfig, check: Callable[[Session], None]
-    ) -> None:
+    def __init__(self, database: Database, settings: DuckLakeConfig, check: Callable[[Session], None]) -> None:
         """`check` raises DestinationFenced when another run does the maintenance."""
-        self._database, self._settings, self._check = database, settings, check
+        self._database, self._settings, self._check = database, settings.maintenance, check
+        self._times_as_text = settings.catalog.type is DuckLakeCatalogType.SQLITE
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -40,15 +39,22 @@ class Maintenance:
     def maintain(self) -> None:
         """One round, now."""
         lake = literal(self._database.place.name)
-        expired = f"now() - to_milliseconds({round(self._settings.snapshot_age_s * 1000)})"
-        old = f"now() - to_milliseconds({round(self._settings.file_age_s * 1000)})"
+        expired = _before(self._settings.snapshot_age_s, as_text=self._times_as_text)
+        unneeded = _before(self._settings.retention_s, as_text=self._times_as_text)
+        old = _before(self._settings.retention_s)
         ratio = self._settings.deleted_ratio
         for statement in (
             f"CALL ducklake_flush_inlined_data({lake})",
             f"CALL ducklake_rewrite_data_files({lake}, delete_threshold => {ratio})",
             f"CALL ducklake_merge_adjacent_files({lake})",
+        ):
+            # They write files, which must be kept if the answer to their commit is lost.
+            with self._database.transaction("maintain the lake") as session:
+                self._check(session)
+                session.run(statement)
+        for statement in (
             f"CALL ducklake_expire_snapshots({lake}, older_than => {expired})",
-            f"CALL ducklake_cleanup_old_files({lake}, older_than => {old})",
+            f"CALL ducklake_cleanup_old_files({lake}, older_than => {unneeded})",
             f"CALL ducklake_delete_orphaned_files({lake}, older_than => {old})",
         ):
             with self._database.look("maintain the lake") as session:
@@ -63,3 +69,14 @@ class Maintenance:
                 return
             except DestinationError as error:
                 _log.warning("maintenance failed; trying again later", error=str(error), hint=error.hint)
+
+
+def _before(age_s: float, *, as_text: bool = False) -> str:
+    """Return the moment before which something is too old, as SQL.
+
+    A SQLite catalog has its times as text, and DuckLake compares them with a text of another form: whatever is of the
+    same day counts as older. So it is given the day before: it removes nothing too early, and all of it up to a day
+    later.
+    """
+    moment = f"now() - to_milliseconds({round(age_s * 1000)})"
+    return f"date_trunc('day', {moment}) - INTERVAL 1 DAY" if as_text and age_s else moment

@@ -13,6 +13,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from ...errors import DestinationError, DestinationRejected, RetryPolicy, TableSchemaChanged
+from ...remedies import RESYNC
 from ...schema import ReplicatedTableSchema
 from ..fold import fold_key
 from ..soft_delete import DELETED, DELETED_AT
@@ -150,8 +151,7 @@ class _Step:
                 f"table {self._table} lacks {missing} rows that were updated at the source",
                 detail="Postgres did not send large values that stayed as they were, and the rows that have them are "
                 "not in the table: a filter left them out until now, or rows were deleted here by somebody else",
-                hint=f"copy the table again: headrace resync PIPELINE.YAML {self.source.table.name}; "
-                "if it has a filter, give it REPLICA IDENTITY FULL first",
+                hint=f"copy the table again: {RESYNC}; if it has a filter, give it REPLICA IDENTITY FULL first",
                 retry=RetryPolicy.MANUAL,
             )
 

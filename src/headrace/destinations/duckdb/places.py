@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import duckdb
@@ -48,7 +49,15 @@ def make_directory_of(path: Path, setting: str) -> None:
         raise DestinationError(msg, detail=error.strerror, hint=hint) from None
 
 
-class DatabaseFile:
+class _WithoutFiles:
+    """A database that writes no files beside it."""
+
+    def keeping_files(self, connection: duckdb.DuckDBPyConnection, began_at: float) -> AbstractContextManager[None]:
+        del connection, began_at
+        return nullcontext()
+
+
+class DatabaseFile(_WithoutFiles):
     """A file on this machine. In SQL it is `destination`, whatever the file is called."""
 
     kind = "duckdb"
@@ -74,7 +83,7 @@ class DatabaseFile:
             raise
 
 
-class MotherDuck:
+class MotherDuck(_WithoutFiles):
     """A database at MotherDuck. In SQL it has the name that it has there."""
 
     kind = "motherduck"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from ...config.table_destination import OnTableRename, TableDestinationConfig
 from ...errors import ConfigError
@@ -24,7 +25,7 @@ class TablePlans:
         self._lock = threading.Lock()
         self._formerly = former_names(context.store, context.tables)
         check_named(settings, self._formerly.keys(), self._formerly)
-        tables = told_apart(settings, context, self._formerly)
+        tables = _outside_own_schema(told_apart(settings, context, self._formerly))
         plans = plan_tables(settings, [schema.table.name for schema in tables], self._formerly)
         for schema in tables:
             _checked(plans[schema.table.name], schema.table.name)
@@ -57,13 +58,22 @@ class TablePlans:
         settings = self._settings
         if now is not None and settings.on_table_rename is OnTableRename.KEEP:
             return now
-        namespace, table = destination_names([source], settings.namespace, settings.table_name, {})[source]
+        name = destination_names([source], settings.namespace, settings.table_name, {})[source]
+        namespace, table = _checked(replace(plan, name=name), source).name
         return namespace, table
 
     def forget(self, schema: ReplicatedTableSchema) -> None:
         with self._lock:
             self._plans.pop(schema.table.id, None)
             self._formerly.pop(self._sources.pop(schema.table.id, schema.table.name), None)
+
+
+def _outside_own_schema(tables: list[ReplicatedTableSchema]) -> list[ReplicatedTableSchema]:
+    """Return the tables without those of a source schema that DuckDB takes for ours: they fail alone, by `of`.
+
+    Whoever may create a schema at the source could otherwise keep the whole pipeline from starting.
+    """
+    return [schema for schema in tables if schema.table.name.schema.casefold() != OWN_SCHEMA]
 
 
 def _checked(plan: PlannedTable, source: TableName) -> PlannedTable:

@@ -101,6 +101,8 @@ class Records:
         if before is not None and context.source not in (None, before):
             msg = f"the tables of pipeline {self._pipeline_id} belong to {before}, not to {context.source}"
             raise DestinationRejected(msg, hint="give one of the two pipelines another id, or another database")
+        if before is not None:
+            context.check_owner(str(before))
         source = context.source or before
         values = [context.run_id, *((None, None) if source is None else (source.system_id, source.database))]
         self._known, self._epoch = None, (found[0][0] if found else 0) + 1
@@ -117,7 +119,7 @@ class Records:
         found = session.rows(f"SELECT epoch, run_id FROM {self._owner}")
         if not found or found[0][0] != self._epoch:
             msg = f"another run of pipeline {self._pipeline_id} has taken over the database {self._database}"
-            detail = f"its epoch is {found[0][0]} (run {found[0][1]}), this run has {self._epoch}" if found else None
+            detail = f"its epoch is {found[0][0]} ({found[0][1]}), this run has {self._epoch}" if found else None
             raise DestinationFenced(msg, detail=detail)
 
     def touch(self, session: Session) -> None:

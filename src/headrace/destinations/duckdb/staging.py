@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ...private_files import create_file
+from ...remedies import errors_of_file
 from ..rows import Rows
 
 __all__ = ["Staged", "Staging", "pieces"]
@@ -66,6 +67,15 @@ class _Stage:
     def _to_file(self, held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Staged:
         # A name of its own: a task may run twice at once.
         path = Path(self.directory) / f"{uuid.uuid4().hex}.arrow"
+        try:
+            with errors_of_file(str(path)):
+                return Staged(None, str(path), self._write_file(path, held, rest))
+        except BaseException:
+            # The next attempt needs the space.
+            path.unlink(missing_ok=True)
+            raise
+
+    def _write_file(self, path: Path, held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> int:
         count = 0
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         create_file(path)
@@ -74,7 +84,7 @@ class _Stage:
                 count += _write(writer, held.pop(0))
             for batch in rest:
                 count += _write(writer, batch)
-        return Staged(None, str(path), count)
+        return count
 
 
 def _write(writer: pa.RecordBatchWriter, batch: pa.RecordBatch) -> int:

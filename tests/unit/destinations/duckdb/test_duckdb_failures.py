@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import duckdb
 import pytest
 
@@ -76,5 +78,11 @@ def test_a_table_is_not_blamed_for_what_all_would_meet(error: Exception) -> None
 def test_a_dropped_column_asks_for_a_new_copy() -> None:
     with pytest.raises(DestinationRejected) as raised, blamed(ORDERS):
         raise duckdb.BinderException("no column x")
-    assert "headrace resync PIPELINE.YAML public.orders" in raised.value.hint
+    assert "headrace resync PIPELINE.YAML TABLE" in raised.value.hint
     assert raised.value.retry is RetryPolicy.MANUAL
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "lake.duckdb"
+    error = duckdb.IOException(f'IO Error: Could not write file "{file}": No space left on device')
+    assert failure(error, "write a batch").hint.startswith(f"free space on the disk of {file}, or enlarge it (/")
