@@ -113,6 +113,18 @@ class MaintenanceConfig(Section):
     snapshots_kept: int = Field(
         default=100, ge=1, description="Snapshots kept at most, however young they are. Default 100."
     )
+    retention_s: float = Field(
+        default=6 * 3600,
+        ge=0,
+        description="Seconds for which files that only expired snapshots refer to are kept at least, so that scans "
+        "that were planned before can finish. Default six hours.",
+    )
+    retention_bytes: int | None = Field(
+        default=100 << 30,
+        ge=0,
+        description="Bytes of such files that are kept at most for one table: beyond it the oldest are deleted before "
+        "their time, with a warning. None: no limit. Default 100 GiB.",
+    )
     orphan_age_s: float = Field(
         default=3 * 86_400,
         ge=0,

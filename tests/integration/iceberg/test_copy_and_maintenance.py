@@ -41,7 +41,7 @@ class WhileCopied(LocalRows):
 
 @pytest.fixture
 def destination(tmp_path: Path, spark: SparkSession) -> Iterator[IcebergDestination]:
-    maintenance = {"enabled": False, "small_files": 2, "orphan_age_s": 0, "snapshots_kept": 1}
+    maintenance = {"enabled": False, "small_files": 2, "orphan_age_s": 0, "snapshots_kept": 1, "retention_s": 0}
     opened = IcebergDestination(iceberg_settings(tmp_path, maintenance=maintenance))
     opened.startup(DestinationContext(1, MemoryStore(), spark, (ORDERS,)))
     yield opened

@@ -29,7 +29,7 @@ from iceberg_stream import BY_BUCKET, UNPARTITIONED, StreamedTable, streamed_cat
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EAGER = MaintenanceConfig(small_files=4, snapshot_age_s=86_400, snapshots_kept=5)
+EAGER = MaintenanceConfig(small_files=4, snapshot_age_s=86_400, snapshots_kept=5, retention_s=0)
 
 
 def going() -> None:
@@ -224,11 +224,11 @@ def test_expiry_removes_what_only_old_snapshots_used(make_table: Any) -> None:
         table.change(deletes=[key])
     for _ in range(3):
         now = int(time.time() * 1000)
-        expire_snapshots(table.catalog, table.name, EAGER, now)
+        expire_snapshots(table.catalog, table, EAGER, now)
         table.change([(2000, 1, "again")])
     assert table.read() == table.rows
-    expired = expire_snapshots(table.catalog, table.name, MaintenanceConfig(snapshots_kept=1), int(time.time() * 1000))
-    assert expired == 5
+    one = EAGER.model_copy(update={"snapshots_kept": 1})
+    assert expire_snapshots(table.catalog, table, one, int(time.time() * 1000)) == 5
     assert table.files() == table.live_files()
     assert table.read() == table.rows
     table.change(deletes=[written_keys[1]])
@@ -242,7 +242,7 @@ def test_expiry_by_age_keeps_tags_and_the_current(make_table: Any) -> None:
     second = [int(snapshot.snapshotId()) for snapshot in java.snapshots()][1]
     java.manageSnapshots().createTag("month-end", second).commit()
     later = int(time.time() * 1000) + 10_000
-    assert expire_snapshots(table.catalog, table.name, MaintenanceConfig(snapshot_age_s=5), later) == 2
+    assert expire_snapshots(table.catalog, table, MaintenanceConfig(snapshot_age_s=5), later) == 2
     java.refresh()
     assert {int(snapshot.snapshotId()) for snapshot in java.snapshots()} == {
         second,
@@ -326,7 +326,7 @@ def test_the_thread_looks_after_tables_and_stops(make_table: Any) -> None:
     written(table, 5)
     settings = EAGER.model_copy(update={"interval_s": 0.01})
     maintenance = Maintenance(table.catalog, settings, lambda: [table])
-    maintenance.start()
+    maintenance.start(going)
     deadline = time.monotonic() + 60
     while len(table.open_table.files().live) > 1 and time.monotonic() < deadline:
         with table.lock:

@@ -23,7 +23,7 @@ from iceberg_stream import StreamedTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SETTINGS = MaintenanceConfig(small_files=4, snapshots_kept=1)
+_SETTINGS = MaintenanceConfig(small_files=4, snapshots_kept=1, retention_s=0)
 
 
 @pytest.mark.parametrize("scheme", ["s3", pytest.param("s3a", marks=pytest.mark.long)])
@@ -41,7 +41,7 @@ def test_maintenance_on_s3(scheme: str, spark: SparkSession, tmp_path: Path) -> 
         compaction = Compaction.of(table.catalog, table, _SETTINGS)
         assert compaction is not None
         assert compaction.run(lambda: None) == 1
-        assert expire_snapshots(table.catalog, table.name, _SETTINGS, int(time.time() * 1000)) == 5
+        assert expire_snapshots(table.catalog, table, _SETTINGS, int(time.time() * 1000)) == 5
         # Given what a killed run left
         io = file_io(table.open_table.layout)
         with io.new_output(

@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import structlog
+
 from ...config.iceberg import CatalogConfig, CatalogType, IcebergConfig
 from ...errors import ConfigError
 from ..lake.contract import NewTable, Wrapping
 from ..lake.java_errors import java_errors
+from ..lake.places import file_io_for
+from .expired_files import ExpiredFiles
 from .java import PACKAGES, Java
 from .layout import table_layout
 from .locations import own_location
@@ -21,14 +25,16 @@ from .table import IcebergTable
 
 __all__ = ["Catalog", "catalog_packages", "catalog_properties"]
 
+_log = structlog.get_logger("headrace.destinations.iceberg")
+
 _IMPLEMENTATIONS = {
     CatalogType.SQLITE: "org.apache.iceberg.jdbc.JdbcCatalog",
     CatalogType.REST: "org.apache.iceberg.rest.RESTCatalog",
     CatalogType.GLUE: "org.apache.iceberg.aws.glue.GlueCatalog",
     CatalogType.HIVE: "org.apache.iceberg.hive.HiveCatalog",
 }
-_SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
-_AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
+AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 # Another process, a reader's say, may hold the file for a moment.
 _SQLITE_OPTIONS = "?busy_timeout=60000&journal_mode=WAL&transaction_mode=IMMEDIATE"
 
@@ -37,9 +43,9 @@ def catalog_packages(config: IcebergConfig) -> tuple[str, ...]:
     """The jars, by Maven coordinates, that the driver needs."""
     packages = list(PACKAGES)
     if config.catalog.type is CatalogType.SQLITE:
-        packages.append(_SQLITE)
+        packages.append(SQLITE)
     if config.catalog.type is CatalogType.GLUE or urlparse(config.warehouse).scheme in ("s3", "s3a"):
-        packages.append(_AWS)
+        packages.append(AWS)
     return tuple(packages)
 
 
@@ -155,9 +161,23 @@ class Catalog:
                 self._catalog.createNamespace(namespace)
 
     def drop(self, name: tuple[str, ...]) -> None:
-        """Remove the table and its files."""
+        """Remove the table and its files, those of expired snapshots too."""
+        try:
+            self._remove_expired_files(name)
+        except Exception as error:  # noqa: BLE001 - whatever it is, a table that cannot be read must go too
+            _log.warning("files of expired snapshots are left", table=".".join(name), error=type(error).__name__)
         with java_errors(f"drop table {'.'.join(name)}"):
             self._catalog.dropTable(self._identifier(name), True)
+
+    def _remove_expired_files(self, name: tuple[str, ...]) -> None:
+        """Delete what no snapshot refers to any more: after the table nobody would look for it."""
+        table = self.load(name)
+        if table is None:
+            return
+        properties = {**self.io_properties, **self.java.mapping(table.io().properties())}
+        files = ExpiredFiles(self.java, table, file_io_for(properties, str(table.location())), ".".join(name))
+        if files.has_listing:
+            files.remove_all()
 
     def close(self) -> None:
         with java_errors("close the catalog"):

@@ -51,6 +51,17 @@ class Java:
             self._following = _Following(self._jvm, self._mapper.getClass().getClassLoader(), self._gateway)
         return self._following.validator(snapshot)
 
+    def remove_files(self, io: Any, paths: Sequence[str]) -> None:
+        """Delete files by a Java FileIO, many in one request where it can. Those that are gone already are no error."""
+        if not paths:
+            return
+        if is_instance_of(self._gateway, io, "org.apache.iceberg.io.SupportsBulkOperations"):
+            kind = self._jvm.java.lang.Class.forName("java.util.ArrayList")
+            io.deleteFiles(self._mapper.readValue(json.dumps(paths), kind))
+        else:
+            for path in paths:
+                io.deleteFile(path)
+
     def map(self, values: Mapping[str, str]) -> Any:
         result = self._jvm.java.util.HashMap()
         for name, value in values.items():

@@ -27,7 +27,7 @@ from ...lake.maintenance.groups import Group, choose_groups
 from ...lake.maintenance.held import HeldTable
 from ...lake.operations import Files, live_file
 from ...lake.places import file_io
-from ...lake.reading import OpenedFile
+from ...lake.reading import OpenedFile, forget_replaced
 from ...lake.record import PIPELINE
 from ..catalog import Catalog
 from ..java import Java
@@ -62,7 +62,10 @@ class Compaction:
         return None if seen is None else cls(catalog.java, held, seen, settings)
 
     def groups(self) -> list[Group]:
-        return choose_groups(self._seen.files().live.values(), self._settings)
+        live = self._seen.files().live.values()
+        # Tables that only grow, such as change logs, are never merged into: nobody else forgets for them.
+        forget_replaced(self._seen.layout, live)
+        return choose_groups(live, self._settings)
 
     def run(self, going: Callable[[], None]) -> int:
         """Write all groups anew. `going` is called often and raises to end it. Returns how many groups it was."""

@@ -1,4 +1,4 @@
-"""Expiry of snapshots: old ones are forgotten, with the files that only they used."""
+"""Expiry of snapshots: old ones are forgotten, and the files that only they used are deleted some hours later."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Any
 
 from ....config.iceberg import MaintenanceConfig
 from ...lake.java_errors import java_errors
+from ...lake.maintenance.held import HeldTable
+from ...lake.places import file_io
 from ..catalog import Catalog
+from ..expired_files import ExpiredFiles
+from ..reachable import unshared_files
+from ..table import IcebergTable
 
 __all__ = ["expire_snapshots", "expired_ids"]
 
@@ -17,24 +22,35 @@ _AT_ONCE = 1_000
 _MS = 1_000
 
 
-def expire_snapshots(catalog: Catalog, name: tuple[str, ...], settings: MaintenanceConfig, now_ms: int) -> int:
-    """Forget snapshots that are too old or too many. Needs no lock: the current one stays. Returns how many it was."""
-    table = catalog.load(name)
-    if table is None:
+def expire_snapshots(catalog: Catalog, held: HeldTable, settings: MaintenanceConfig, now_ms: int) -> int:
+    """Forget snapshots that are too old or too many, and delete files whose retention time is over.
+
+    Needs no lock: the current snapshot stays. Returns how many snapshots expired. Raises DestinationFenced if a later
+    run has written to the table.
+    """
+    opened: IcebergTable | None = held.table
+    table = None if opened is None else catalog.load(held.name)
+    if opened is None or table is None:
         return 0
-    with java_errors(f"expire snapshots of table {'.'.join(name)}"):
-        metadata = json.loads(catalog.java.iceberg.TableMetadataParser.toJson(table.operations().current()))
+    layout, java = opened.layout, catalog.java
+    files = ExpiredFiles(java, table, file_io(layout), layout.name)
+    with java_errors(f"expire snapshots of table {layout.name}"):
+        opened.fence.admit(java.mapping(table.properties()), layout.name)
+        metadata = json.loads(java.iceberg.TableMetadataParser.toJson(table.operations().current()))
         expired = expired_ids(metadata, settings, now_ms)
         for start in range(0, len(expired), _AT_ONCE):
-            # Iceberg has a short cut for what is only too old: it removes each file that an expired snapshot took out
-            # of the table, also a Puffin file of which other vectors are in use, if somebody else wrote it so.
-            # Snapshots given by id take the way that compares all files in use.
             expiry = table.expireSnapshots().expireOlderThan(_oldest(settings, now_ms)).retainLast(1)
             # The oldest first: what is left is a chain at any time.
             for snapshot in expired[start : start + _AT_ONCE]:
                 expiry.expireSnapshotId(snapshot)
-            expiry.commit()
+            if files.has_listing:
+                files.add(unshared_files(java, table, expiry.apply()), now_ms)
+            # Without a listing nobody would find the lists: the files are left to the user's removal of orphan files.
+            expiry.cleanExpiredFiles(False).commit()
             table.refresh()
+        opened.fence.admit(java.mapping(table.properties()), layout.name)
+    if files.has_listing:
+        files.remove(settings, now_ms)
     return len(expired)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,9 @@ from ...lake.java_errors import java_errors
 from ...lake.maintenance.held import HeldTable
 from ...lake.places import file_io
 from ..catalog import Catalog
+from ..expired_files import ExpiredFiles
 from ..java import Java
+from ..reachable import comparable, current_files, reachable_files
 
 __all__ = ["remove_orphans"]
 
@@ -61,7 +62,7 @@ class _Search:
         with java_errors(f"list the files of table {self.layout.name}"):
             self.table.refresh()
             location = str(self.table.location())
-            live = _current_files(self.java, self.table)
+            live = current_files(self.java, self.table)
         file_system, listed = _listed(self.layout, location)
         # After the listing: what was committed until now is known to be in use.
         named = self._named()
@@ -97,9 +98,12 @@ class _Search:
         return info.mtime is not None and info.mtime < oldest and not later
 
     def _named(self) -> set[str]:
+        """Return the files of all snapshots, and those of expired ones that are kept for readers."""
         with java_errors(f"list the files of table {self.layout.name}"):
             self.table.refresh()
-            return _named_files(self.java, self.table)
+            named = set(reachable_files(self.java, self.table))
+        # After the snapshots: a file is listed before the last snapshot that refers to it expires.
+        return named | ExpiredFiles(self.java, self.table, file_io(self.layout), self.layout.name).pending()
 
     def _fenced(self) -> bool:
         """Keep earlier runs from committing to the table, if that was not done yet, before their files are removed."""
@@ -126,45 +130,14 @@ def _listed(layout: TableLayout, location: str) -> tuple[pa_fs.FileSystem, dict[
         selector = pa_fs.FileSelector(f"{path.rstrip('/')}/{directory}", allow_not_found=True, recursive=True)
         for info in file_system.get_file_info(selector):
             if info.type == pa_fs.FileType.File:
-                listed[_place(info.path)] = info
+                listed[comparable(info.path)] = info
     return file_system, listed
-
-
-def _current_files(java: Java, table: Any) -> set[str]:
-    snapshot = table.currentSnapshot()
-    return set() if snapshot is None else set(_content(java, table, snapshot.allManifests(table.io())))
-
-
-def _named_files(java: Java, table: Any) -> set[str]:
-    """All files of all snapshots, and all metadata that is or was current."""
-    reachable, io = java.iceberg.ReachableFileUtil, table.io()
-    named = {_place(path) for path in reachable.metadataFileLocations(table, False)}
-    named |= {_place(path) for path in reachable.manifestListLocations(table)}
-    named |= {_place(path) for path in reachable.statisticsFilesLocations(table)}
-    named.add(_place(reachable.versionHintLocation(table)))
-    # Equal by path: snapshots share most manifests.
-    manifests = java.iceberg.relocated.com.google.common.collect.Sets.newHashSet()
-    for snapshot in table.snapshots():
-        manifests.addAll(snapshot.allManifests(io))
-    named |= {_place(manifest.path()) for manifest in manifests}
-    return named | set(_content(java, table, manifests))
-
-
-def _content(java: Java, table: Any, manifests: Iterable[Any]) -> Iterator[str]:
-    for manifest in manifests:
-        paths = java.list_of(java.iceberg.ManifestFiles.readPaths(manifest, table.io(), table.specs()))
-        yield from (_place(path) for path in java.texts(paths))
 
 
 def _check_comparable(layout: TableLayout, location: str, live: set[str], listed: Iterable[str]) -> None:
     """Raise unless every file in use was found: else two spellings of a location would make all of them orphans."""
-    below = tuple(f"{_place(location)}/{directory}/" for directory in _DIRECTORIES)
+    below = tuple(f"{comparable(location)}/{directory}/" for directory in _DIRECTORIES)
     missing = {path for path in live if path.startswith(below)}.difference(listed)
     if missing:
         msg = f"the listing of table {layout.name} lacks {len(missing)} files that are in use: no orphans are removed"
         raise DestinationError(msg, detail=f"one of them is {min(missing)}")
-
-
-def _place(location: str) -> str:
-    """Without scheme and leading slashes: `file:/a` is `file:///a` is `/a`, and `s3a://b/c` is `s3://b/c` is `b/c`."""
-    return re.sub(r"^[A-Za-z][A-Za-z0-9+.-]*:", "", location).lstrip("/").rstrip("/")

@@ -41,7 +41,7 @@ class _IcebergUpkeep:
         return 0 if compaction is None else compaction.run(going)
 
     def expire(self, held: HeldTable) -> int:
-        return expire_snapshots(self._catalog, held.name, self._settings, int(time.time() * _MS))
+        return expire_snapshots(self._catalog, held, self._settings, int(time.time() * _MS))
 
     def search(self, held: HeldTable) -> int:
         return remove_orphans(self._catalog, held, self._settings, datetime.datetime.now(datetime.timezone.utc))
