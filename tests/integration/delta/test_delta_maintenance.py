@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,34 @@ def test_what_the_stream_deletes_meanwhile_stays_deleted(
     assert found(tmp_path) == late
     # The merged file, and that of the batch which came meanwhile.
     assert len(data_files(tmp_path)) == 2
+
+
+def test_files_that_left_the_table_stay_for_readers(tmp_path: Path, spark: Any) -> None:
+    """However old they are, and also when another run of the pipeline searches."""
+
+    def run() -> DeltaDestination:
+        opened = DeltaDestination(delta_settings(tmp_path, maintenance={"enabled": False, "small_files": 2}))
+        opened.startup(DestinationContext(1, MemoryStore(), spark, (ORDERS,)))
+        opened.claim()
+        return opened
+
+    def files() -> set[Path]:
+        place = table_directory(tmp_path, "public", "orders")
+        return {*place.glob("*.parquet"), *place.rglob("deletion_vector*.bin")}
+
+    destination = run()
+    rows, before = filled(destination), files()
+    assert any(path.suffix == ".bin" for path in before)
+    for path in before:
+        os.utime(path, (0, 0))
+    destination.maintain(ORDERS.table.name)
+    destination.shutdown()
+    destination = run()
+    assert destination.applied_lsn(ORDERS) == Lsn(400)
+    destination.maintain(ORDERS.table.name)
+    destination.shutdown()
+    assert before < files()
+    assert found(tmp_path) == rows
 
 
 def test_what_an_earlier_run_left_is_removed(destination: DeltaDestination, tmp_path: Path, spark: Any) -> None:

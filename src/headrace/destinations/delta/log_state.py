@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from ...errors import DestinationRejected
+from ...remedies import ROLLBACK
 from ..lake.files import DeletionVector, LiveFile
 from .statistics import key_bounds
 
@@ -94,7 +95,9 @@ def _vector(location: str, path: str, entry: Mapping[str, Any] | None) -> Deleti
         return None
     if entry["storageType"] not in ("u", "p"):
         msg = f"the file {path} has a deletion vector within Delta's log, which Headrace did not write"
-        raise DestinationRejected(msg, hint="write it anew (REORG TABLE … APPLY (PURGE)), then roll the table back")
+        raise DestinationRejected(
+            msg, hint=f"rewrite its files with REORG TABLE and APPLY (PURGE), then run: {ROLLBACK}"
+        )
     return DeletionVector(
         referenced=path,
         path=vector_path(location, entry),

@@ -21,7 +21,7 @@ from ..lake.leftovers import PendingFiles, discard
 from ..lake.maintenance.groups import Group, choose_groups
 from ..lake.maintenance.held import HeldTable
 from ..lake.places import file_io
-from ..lake.reading import read_rows
+from ..lake.reading import forget_replaced, read_rows
 from .java import DeltaJava
 from .table import DeltaTable
 from .unnamed_files import remove_unnamed
@@ -54,6 +54,7 @@ class DeltaUpkeep:
                 return 0
             table.refresh()
             layout, files, version = table.layout, table.files(), table.version
+        forget_replaced(layout, files.live.values())
         groups = choose_groups(files.live.values(), self._settings)
         return sum(_Rewriting(held, layout, group, version).run(going) for group in groups)
 

@@ -24,6 +24,7 @@ from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from ...errors import DestinationError, RetryPolicy
+from ...remedies import RESYNC
 from .files import DeletionVector, LiveFile, TableLayout, VectorForm
 from .places import file_io, new_path, removed
 
@@ -199,6 +200,6 @@ def _damaged(vector: DeletionVector, detail: str) -> DestinationError:
     return DestinationError(
         f"the deletion vector of {vector.referenced} is damaged",
         detail=f"{vector.path} at {vector.offset}: {detail}",
-        hint="restore the file, or copy the table again: headrace resync PIPELINE.YAML TABLE",
+        hint=f"restore the file, or copy the table again: {RESYNC}",
         retry=RetryPolicy.MANUAL,
     )

@@ -21,6 +21,7 @@ from ...errors import (
 )
 from ...events import Relation
 from ...lsn import INVALID_LSN, Lsn
+from ...remedies import RESYNC
 from ...schema import ReplicatedTableSchema, TableName
 from ..batch import Changes, EventBatch, TableBatch
 from ..change_log import change_log_schema, position_of_copy
@@ -56,7 +57,8 @@ _log = structlog.get_logger("headrace.destinations")
 class LakeMaintenance(Protocol):
     """Looks after the tables from `start` to `stop`, beside the stream."""
 
-    def start(self) -> None: ...
+    def start(self, check: Callable[[], None]) -> None:
+        """`check` raises DestinationFenced when another run has replaced this one."""
 
     def stop(self) -> None: ...
 
@@ -135,7 +137,7 @@ class LakeDestination:
         opened.record.claim(opened.context)
         opened.tables.claimed()
         opened.quarantine.open()
-        opened.maintenance.start()
+        opened.maintenance.start(opened.record.check)
 
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:
         record = self._record(schema)
@@ -285,6 +287,7 @@ class LakeDestination:
 
     def maintain(self, table: TableName) -> None:
         """Compact the table, expire its snapshots and remove its orphan files, now."""
+        self._opened.record.check()
         self._opened.maintenance.maintain(self._opened.tables.named(table))
 
     def _write_table(self, part: TableBatch, end: Lsn) -> bool:
@@ -335,7 +338,7 @@ class LakeDestination:
         columns = tuple(variants)
         if not self._opened.context.quarantine:
             msg = f"table {schema.table.name} has JSON in {', '.join(columns)} that no VARIANT holds"
-            hint = "set on_unrepresentable to quarantine, or destination.json_as to string and resync the table"
+            hint = f"set on_unrepresentable to quarantine, or destination.json_as to string, restart and run: {RESYNC}"
             raise UnrepresentableValue(msg, hint=hint)
         return columns
 
@@ -376,7 +379,7 @@ class LakeDestination:
                 rows = pa.schema(list(step.rows.arrow_schema.field("row").type))
                 return self._opened.tables.created(held, step.schema, rows)
         msg = f"the table {'.'.join(held.plan.name)} is missing"
-        raise DestinationRejected(msg, hint=f"copy it again: headrace resync PIPELINE.YAML {part.schema.table.name}")
+        raise DestinationRejected(msg, hint=f"copy it again: {RESYNC}")
 
     @property
     def _opened(self) -> _Open:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ class PipelineRecord:
         """As claimed; used with the lock only."""
 
     def check(self) -> None:
-        """Raise DestinationFenced if a later run has claimed the pipeline. Pass if this run has not claimed it yet."""
+        """Raise DestinationFenced if a later run has claimed the pipeline. Pass before this run has claimed it."""
         with self._lock:
             if self._table is None:
                 return
@@ -91,10 +92,12 @@ class PipelineRecord:
             except TableGone:
                 msg = f"the table {'.'.join(self._plan.name)} was dropped, which says what run may write"
                 raise DestinationError(msg, hint="start the pipeline again: it makes the table anew") from None
-            found = _epoch(self._table.properties())
+            properties = self._table.properties()
+        found = _epoch(properties)
         if found > self._fence.epoch:
             msg = f"another run of pipeline {self._fence.pipeline_id} has taken over this destination"
-            raise DestinationFenced(msg, detail=f"its epoch is {found}, this run has {self._fence.epoch}")
+            run = properties.get(_RUN, "").rpartition("/")[0] or "unknown"
+            raise DestinationFenced(msg, detail=f"its epoch is {found} ({run}), this run has {self._fence.epoch}")
 
     def claim(self, context: DestinationContext) -> None:
         """Raise the epoch by one, and take it. Raises DestinationRejected if another source owns the record."""
@@ -117,29 +120,32 @@ class PipelineRecord:
             found = self._catalog.create(self._new_table())
         table: LakeTable = self._catalog.wrapped(found, Wrapping(self._plan, (), self._fence))
         properties = table.properties()
-        self._check_source(properties, context.source)
+        self._check_source(properties, context)
         run = f"{context.run_id}/{self._fence.run}"
         self._table = table
         if properties.get(_RUN) == run:
             self._fence.epoch = _epoch(properties)
             return True
-        self._fence.epoch = _epoch(properties) + 1
+        # A record that was dropped is made again, and the tables still have the epochs of earlier runs. The time in
+        # milliseconds is above all of these, since epochs begin with it and rise by one.
+        self._fence.epoch = _epoch(properties) + 1 if EPOCH in properties else time.time_ns() // 1_000_000
         source = context.source
         told = {} if source is None else {_SYSTEM: source.system_id, _DATABASE: source.database}
         table.add(Written(), {EPOCH: str(self._fence.epoch), _RUN: run, **told})
         return True
 
-    def _check_source(self, properties: Mapping[str, str], source: SourceIdentity | None) -> None:
+    def _check_source(self, properties: Mapping[str, str], context: DestinationContext) -> None:
         if properties.get(PIPELINE) != str(self._fence.pipeline_id):
             msg = f"the table {'.'.join(self._plan.name)} exists and was not made by this pipeline"
             raise DestinationRejected(msg, hint="drop it, or rename it")
-        if source is None or _SYSTEM not in properties:
+        if _SYSTEM not in properties:
             return
         before = SourceIdentity(properties[_SYSTEM], properties.get(_DATABASE, ""))
-        if before != source:
-            msg = f"pipeline {self._fence.pipeline_id} at this catalog belongs to {before}, not to {source}"
+        if context.source not in (None, before):
+            msg = f"pipeline {self._fence.pipeline_id} at this catalog belongs to {before}, not to {context.source}"
             hint = f"give one of the two pipelines another id, or drop the table {'.'.join(self._plan.name)}"
             raise DestinationRejected(msg, hint=hint)
+        context.check_owner(str(before))
 
     def _new_table(self) -> NewTable:
         return NewTable(

@@ -10,7 +10,14 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from ...errors import DestinationConflict, DestinationConnectionFailed, DestinationError, DestinationRejected
+from ...errors import (
+    DestinationConflict,
+    DestinationConnectionFailed,
+    DestinationError,
+    DestinationRejected,
+    RetryPolicy,
+)
+from ...remedies import is_disk_full, make_room
 
 __all__ = ["CommitStateUnknown", "TableGone", "commit_error", "commit_errors", "java_errors", "may_be_committed"]
 
@@ -40,6 +47,8 @@ _REFUSALS = frozenset(
 _DELTA_CONFLICTS = re.compile(r"Concurrent|MetadataChanged|ProtocolChanged")
 # How AWS's library tells of wrong keys: by the answer's status, in the text of one exception for all.
 _DENIED = re.compile(r"Status Code: 40[13]\b")
+# A session or token that was valid before.
+_EXPIRED = re.compile(r"\bexpired\b|ExpiredToken", re.IGNORECASE)
 # Hive's refusal of a column dropped from between others, which it takes for another type of the next one.
 _BY_PLACE = "incompatible with the existing columns in their respective positions"
 # Where Hive's client has the reason in its text only.
@@ -60,6 +69,7 @@ _OUTAGES = frozenset(
         "TTransportException",
     }
 )
+_NAMED_FILE = re.compile(r"(?:file:|(?<![\w:/]))(/[^\s:()'\"]+)")
 _DETAIL = 800
 _JVM_GONE = "the Java side of Spark is gone"
 
@@ -111,7 +121,7 @@ def commit_error(error: Exception, message: str) -> DestinationError:
     if causes and _proves_no_commit(causes):
         return _error(causes, message)
     if causes:
-        return CommitStateUnknown(message, detail=_described(causes))
+        return CommitStateUnknown(message, detail=_described(causes), hint=_room(causes))
     gone = isinstance(error, (Py4JError, ConnectionError))
     return CommitStateUnknown(message, detail=_JVM_GONE if gone else type(error).__name__)
 
@@ -153,18 +163,30 @@ def _error(causes: Sequence[tuple[str, str]], message: str) -> DestinationError:
     if any(_BY_PLACE in text for _, text in causes):
         hint = "set hive.metastore.disallow.incompatible.col.type.changes to false at the metastore: Iceberg needs it"
         return DestinationRejected(message, detail=detail, hint=hint)
+    room = _room(causes)
     if _UNKNOWN in short:
-        return CommitStateUnknown(message, detail=detail)
+        return CommitStateUnknown(message, detail=detail, hint=room)
     if short[0] == "NoSuchTableException":
         return TableGone(message, detail=detail)
     if short[0] in _CONFLICTS or _DELTA_CONFLICTS.search(short[0]):
         return DestinationConflict(message, detail=detail)
     if not _REFUSALS.isdisjoint(short) or any(_DENIED.search(text) for _, text in causes):
+        if any(_EXPIRED.search(text) for _, text in causes):
+            hint = "renew the credentials of the catalog and of the storage: the next attempt uses them"
+            return DestinationRejected(message, detail=detail, hint=hint, retry=RetryPolicy.TIMED)
         hint = "check the address, warehouse and credentials of the catalog and of the storage"
         return DestinationRejected(message, detail=detail, hint=hint)
     if not _OUTAGES.isdisjoint(short) or any(_NO_METASTORE in text for _, text in causes):
-        return DestinationConnectionFailed(message, detail=detail)
-    return DestinationError(message, detail=detail)
+        return DestinationConnectionFailed(message, detail=detail, hint=room)
+    return DestinationError(message, detail=detail, hint=room)
+
+
+def _room(causes: Sequence[tuple[str, str]]) -> str | None:
+    """Return what to do where the causes say that a disk is full."""
+    if not any(is_disk_full(text) for _, text in causes):
+        return None
+    files = _NAMED_FILE.findall(" ".join(text for _, text in causes))
+    return make_room(files[0]) if files else "free space on the disk of the warehouse, or enlarge it"
 
 
 def _causes(exception: Any) -> Iterator[tuple[str, str]]:

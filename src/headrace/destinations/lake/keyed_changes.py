@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import DestinationError, RetryPolicy
+from ...remedies import RESYNC
 from ..fold.changes import Indexes, Mask
 from ..fold.codes import combined_codes, key_column_codes
 from .columns import column_plan, struct_rows
@@ -123,8 +124,7 @@ class KeyedChanges:
                 f"table {self.layout.name} lacks {missing} rows that were updated at the source",
                 detail="Postgres did not send large values that stayed as they were, and the rows that have them are "
                 "not in the table: a filter left them out until now, or rows were deleted here by somebody else",
-                hint=f"copy the source of {self.layout.name} again: headrace resync PIPELINE.YAML TABLE; "
-                "if it has a filter, give it REPLICA IDENTITY FULL first",
+                hint=f"copy the table again: {RESYNC}; if it has a filter, give it REPLICA IDENTITY FULL first",
                 retry=RetryPolicy.MANUAL,
             )
         return pa.concat_tables(parts), place

@@ -22,7 +22,7 @@ from .files import LiveFile, TableLayout, Written
 from .keyed_changes import KeyedChanges
 from .lookup import Found, find
 from .places import file_io, removed
-from .reading import read_rows
+from .reading import forget_replaced, read_rows
 
 __all__ = ["Merge", "delete_found", "rewrite_deleted", "rewrite_filled"]
 
@@ -46,6 +46,7 @@ class Merge:
         if not sum(batch.num_rows for batch in read):
             return Written()
         changes = pa.Table.from_batches(read).combine_chunks()
+        forget_replaced(self.layout, self.files)
         return self._without_key(changes) if self.key is None else self._by_key(changes, self.key)
 
     def _by_key(self, changes: pa.Table, key: tuple[str, ...]) -> Written:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import DataFileStatistics, data_file_statistics_from_parquet_metadata
 
+from ...remedies import errors_of_file
 from .columns import ColumnPlan, as_written
 from .files import DataFile, TableLayout
 from .partitions import Partition
@@ -58,16 +59,18 @@ class OpenFile:
     def write(self, rows: pa.Table, row_group_rows: int) -> None:
         """Write rows as row groups of about this many, none of them a small rest."""
         groups = max(round(rows.num_rows / row_group_rows), 1)
-        self._writer.write_table(as_written(rows, self._columns), row_group_size=-(-rows.num_rows // groups))
+        with errors_of_file(self.path):
+            self._writer.write_table(as_written(rows, self._columns), row_group_size=-(-rows.num_rows // groups))
         self._writes += 1
 
     def close(self, spec_id: int) -> DataFile:
-        if isinstance(self._sink, VariantSink):
-            self._sink.finish(self._writer)
-        else:
-            self._writer.close()
-        size = self.size
-        self._sink.close()
+        with errors_of_file(self.path):
+            if isinstance(self._sink, VariantSink):
+                self._sink.finish(self._writer)
+            else:
+                self._writer.close()
+            size = self.size
+            self._sink.close()
         metadata = self._writer.writer.metadata
         statistics = data_file_statistics_from_parquet_metadata(
             metadata, dict(self._columns.statistics), dict(self._columns.paths)

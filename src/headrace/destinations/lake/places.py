@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from urllib.parse import urlparse
 
@@ -12,15 +12,20 @@ from pyiceberg.io import FileIO, load_file_io
 
 from .files import TableLayout
 
-__all__ = ["file_io", "new_path", "removed"]
+__all__ = ["file_io", "file_io_for", "new_path", "removed"]
 
 _WAYS_KEPT = 16
 
 
 def file_io(layout: TableLayout) -> FileIO:
     """The way to a table's files. Kept, because an object store's client is dear to make."""
-    scheme = urlparse(layout.data_location).scheme or "file"
-    return _file_io(frozenset(layout.io_properties.items()), f"{scheme}:///")
+    return file_io_for(layout.io_properties, layout.data_location)
+
+
+def file_io_for(properties: Mapping[str, str], location: str) -> FileIO:
+    """As `file_io`, for a table of which no layout is known."""
+    scheme = urlparse(location).scheme or "file"
+    return _file_io(frozenset(properties.items()), f"{scheme}:///")
 
 
 @lru_cache(maxsize=_WAYS_KEPT)

@@ -8,14 +8,14 @@ So all that a part or batch has goes into one commit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import DestinationRejected
+from ...errors import DestinationConflict, DestinationRejected
 from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema
 from ..batch import Changes
@@ -37,6 +37,7 @@ __all__ = ["Quarantine"]
 
 _SOURCE_FIELDS = (pa.field("table_id", pa.int64()), pa.field("table_name", pa.string()))
 _COLUMNS = pa.schema([*_SOURCE_FIELDS, *(field.with_nullable(True) for field in REJECTED_FIELDS)])
+_ATTEMPTS = 3
 _TYPES = {pa.int64(): "long", pa.string(): "string"}
 
 
@@ -95,12 +96,16 @@ class Quarantine:
         found = _rejected(source, rows, lost, of_changes=False)
         if not found:
             return
-        with self.lock:
+
+        def add() -> None:
             table = self._made()
             setting = f"headrace.{source.table.id}.copied-parts"
             parts = read_parts(table.properties().get(setting, ""))
             if part not in parts:
                 self._add(table, source, found, None, {setting: write_parts(parts | {part})})
+
+        with self.lock:
+            _repeated(add)
 
     def add_changes(self, steps: Sequence[Changes], end: Lsn, lost: tuple[str, ...]) -> None:
         """The values of one table's part of a batch that ends at `end`, whose rows were written just now."""
@@ -182,6 +187,17 @@ class Quarantine:
             {"order-id": 0, "fields": []},
             {**self._plan.defaults, PIPELINE: str(self._pipeline_id)},
         )
+
+
+def _repeated(action: Callable[[], None]) -> None:
+    """Run an action again after a conflict: it reads from the table what has been committed meanwhile."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            action()
+        except DestinationConflict:
+            continue
+        return
+    action()
 
 
 def _rejected(source: ReplicatedTableSchema, rows: Rows, lost: tuple[str, ...], *, of_changes: bool) -> list[_Found]:

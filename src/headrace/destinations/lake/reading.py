@@ -1,4 +1,5 @@
-"""Reading data files: columns by field id, row groups by choice. Footers and small key columns are kept in memory.
+"""Reading data files: columns by field id, row groups by choice. Footers and small key columns are kept in memory, as
+long as their files are part of the table.
 
 Names are not relied on: another engine may have written the file, or the column had another name then.
 """
@@ -7,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +23,10 @@ from .files import LiveFile, TableLayout
 from .places import file_io
 from .projection import projected
 
-__all__ = ["OpenedFile", "read_rows"]
+__all__ = ["OpenedFile", "forget_replaced", "read_rows"]
 
-# Of the memory of a worker, of which there is one for each core: together some 200 MB, counted as they really are.
+# Of the memory of a process that merges, the driver or a worker, of which there is one for each core: together some 200
+# MB, counted as they really are.
 _FOOTERS_BYTES = 128 << 20
 _COLUMNS_BYTES = 64 << 20
 # What Arrow makes of a footer, by its bytes in the file: measured, nine times as much for a table of 30 columns.
@@ -38,37 +40,72 @@ _LARGEST_COLUMN_BYTES = 8 << 20
 _Value = TypeVar("_Value")
 
 
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """Whose value it is: a table by the location of its data, a file of it, and one of its columns or none."""
+
+    table: str
+    path: str
+    field_id: int | None = None
+
+
 class _Kept(Generic[_Value]):
     """The values used last, up to a number of bytes. Data files never change, so nothing here grows stale."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._values: OrderedDict[Any, tuple[_Value, int]] = OrderedDict()
+        self._values: OrderedDict[_Key, tuple[_Value, int]] = OrderedDict()
+        self._tables: dict[str, set[_Key]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._values)
 
-    def get(self, key: Any) -> _Value | None:
+    def get(self, key: _Key) -> _Value | None:
         with self._lock:
             if key not in self._values:
                 return None
             self._values.move_to_end(key)
             return self._values[key][0]
 
-    def put(self, key: Any, value: _Value, size: int) -> None:
+    def put(self, key: _Key, value: _Value, size: int) -> None:
         with self._lock:
             if key in self._values:
                 return
             self._values[key] = value, size + _ENTRY_BYTES
+            self._tables.setdefault(key.table, set()).add(key)
             self._size += size + _ENTRY_BYTES
             while self._size > self._limit:
-                self._size -= self._values.popitem(last=False)[1][1]
+                self._drop(next(iter(self._values)))
+
+    def keep_only(self, table: str, paths: Set[str]) -> None:
+        """Drop what is kept of other files of the table."""
+        with self._lock:
+            for key in [key for key in self._tables.get(table, ()) if key.path not in paths]:
+                self._drop(key)
+
+    def _drop(self, key: _Key) -> None:
+        self._size -= self._values.pop(key)[1]
+        keys = self._tables[key.table]
+        keys.remove(key)
+        if not keys:
+            del self._tables[key.table]
 
 
 _footers: _Kept[pq.FileMetaData] = _Kept(_FOOTERS_BYTES)
 _columns: _Kept[pa.ChunkedArray] = _Kept(_COLUMNS_BYTES)
+
+
+def forget_replaced(layout: TableLayout, files: Iterable[LiveFile]) -> None:
+    """Keep nothing of files that the table no longer has: `files` are all that it has.
+
+    A stream adds a file with every batch and compaction replaces it soon. Without this a process would fill up with the
+    footers of files that are gone.
+    """
+    paths = {file.path for file in files}
+    for kept in (_footers, _columns):
+        kept.keep_only(layout.data_location, paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +128,17 @@ class OpenedFile:
         self._io = file_io(layout)
         self._plan = column_plan(layout.schema_json)
         self._reader: pq.ParquetFile | None = None
-        self._metadata = _footers.get(file.path)
+        self._table = layout.data_location
+        self._metadata = _footers.get(_Key(self._table, file.path))
         self._columns: dict[int | str, _FileColumn] | None = None
 
     @property
     def metadata(self) -> pq.FileMetaData:
         if self._metadata is None:
             self._metadata = self._open().metadata
-            _footers.put(self.file.path, self._metadata, self._metadata.serialized_size * _FOOTER_GROWTH)
+            _footers.put(
+                _Key(self._table, self.file.path), self._metadata, self._metadata.serialized_size * _FOOTER_GROWTH
+            )
         return self._metadata
 
     def column(self, name: str) -> _FileColumn | None:
@@ -110,7 +150,7 @@ class OpenedFile:
 
     def kept(self, name: str) -> pa.ChunkedArray | None:
         """The whole column, if it is in memory."""
-        column, wanted = _columns.get((self.file.path, self._plan.field_id(name))), self._plan.arrow.field(name).type
+        column, wanted = _columns.get(self._key(name)), self._plan.arrow.field(name).type
         # The table's column may have been widened since.
         return column if column is None or column.type.equals(wanted) else column.cast(wanted)
 
@@ -136,7 +176,10 @@ class OpenedFile:
         """Have whole columns in memory for the next one who looks for rows: keys, that is, and not what they name."""
         for name, column in zip(names, columns, strict=True):
             if column.nbytes <= _LARGEST_COLUMN_BYTES:
-                _columns.put((self.file.path, self._plan.field_id(name)), column, column.nbytes)
+                _columns.put(self._key(name), column, column.nbytes)
+
+    def _key(self, name: str) -> _Key:
+        return _Key(self._table, self.file.path, self._plan.field_id(name))
 
     def _initial(self, name: str, wanted: pa.DataType, rows: int) -> pa.ChunkedArray:
         initial = self._plan.iceberg.find_field(self._plan.field_id(name)).initial_default

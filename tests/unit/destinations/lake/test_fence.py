@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from headrace.destinations.lake.fence import EPOCH, Fence, is_of_earlier_run
+from awaiting import until
+from headrace.destinations.contract import DestinationContext
+from headrace.destinations.lake.contract import NewTable
+from headrace.destinations.lake.fence import EPOCH, Fence, PipelineRecord, is_of_earlier_run
 from headrace.errors import DestinationFenced
+from headrace.stores import MemoryStore
 
 
 def test_a_run_marks_tables_and_is_kept_from_those_of_later_runs() -> None:
@@ -47,3 +56,42 @@ def test_the_files_of_a_run_are_its_own() -> None:
     before = fence.file_prefix
     fence.epoch = 4
     assert not is_of_earlier_run(f"{before}x.parquet", fence.file_prefix)
+
+
+class Tables:
+    """A catalog, and the one table in it: a record, which may be dropped."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] | None = None
+
+    def load(self, _name: object) -> dict[str, str] | None:
+        return self.found
+
+    def create(self, table: NewTable) -> dict[str, str]:
+        self.found = dict(table.properties)
+        return self.found
+
+    def wrapped(self, _found: object, _wrapping: object) -> Tables:
+        return self
+
+    def properties(self) -> dict[str, str]:
+        assert self.found is not None
+        return self.found
+
+    def add(self, _written: object, properties: Mapping[str, str]) -> None:
+        self.properties().update(properties)
+
+
+def test_a_record_that_was_dropped_hands_out_no_epoch_again() -> None:
+    """The tables still have the epochs of earlier runs."""
+    tables, epochs = Tables(), []
+    plan: Any = SimpleNamespace(name=("headrace", "pipeline_1"), defaults={})
+    for _ in range(2):
+        for _ in range(3):
+            fence, catalog = Fence(1), cast("Any", tables)
+            PipelineRecord(catalog, plan, fence).claim(DestinationContext(1, MemoryStore(), None, ()))
+            epochs.append(fence.epoch)
+        tables.found = None
+        until(lambda: time.time_ns() // 1_000_000 > epochs[-1])
+    assert epochs == sorted(set(epochs))
+    assert epochs[1:3] == [epochs[0] + 1, epochs[0] + 2]

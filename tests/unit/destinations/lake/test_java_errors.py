@@ -20,6 +20,7 @@ from headrace.errors import (
     DestinationConnectionFailed,
     DestinationError,
     DestinationRejected,
+    RetryPolicy,
 )
 
 
@@ -92,6 +93,21 @@ def test_exceptions_of_java(thrown: Thrown, kind: type[DestinationError]) -> Non
     error = _raised(thrown)
     assert type(error) is kind
     assert thrown.name.rpartition(".")[2] in str(error.detail)
+
+
+@pytest.mark.parametrize(
+    ("thrown", "retry"),
+    [
+        (Thrown("o.a.i.exceptions.NotAuthorizedException", "Token has expired"), RetryPolicy.TIMED),
+        (Thrown("s.a.a.S3Exception", "The provided token has expired. (Status Code: 403)"), RetryPolicy.TIMED),
+        (Thrown("s.a.a.S3Exception", "Access Denied (Service: S3, Status Code: 403)"), RetryPolicy.MANUAL),
+    ],
+)
+def test_credentials_that_expired_are_tried_again(thrown: Thrown, retry: RetryPolicy) -> None:
+    """An operator renews them; wrong ones need a change of the settings."""
+    error = _raised(thrown)
+    assert type(error) is DestinationRejected
+    assert error.retry is retry
 
 
 def test_a_metastore_that_goes_by_the_place_of_columns() -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from folding import Change, change_table, delete, delete_row, insert, transactions, update
 from headrace.destinations.fold import fold_table
 from headrace.destinations.lake import merge as merging
+from headrace.destinations.lake import reading
 from headrace.destinations.lake.merge import Merge, rewrite_deleted
 from headrace.destinations.soft_delete import DELETED, DELETED_AT, DELETED_FIELDS
 from headrace.errors import DestinationError, RetryPolicy
@@ -259,3 +260,26 @@ def test_no_changes_write_nothing(tmp_path: Path) -> None:
     table.apply(Merge(table.layout, table.files, ("id",))(iter(())))
 
     assert table.paths() == before
+
+
+def test_nothing_is_kept_in_memory_of_files_that_were_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    footers: reading._Kept[Any] = reading._Kept(1 << 30)
+    columns: reading._Kept[Any] = reading._Kept(1 << 30)
+    monkeypatch.setattr(reading, "_footers", footers)
+    monkeypatch.setattr(reading, "_columns", columns)
+    row_type = pa.struct([pa.field("id", pa.int64()), pa.field("n", pa.int64())])
+    table = LocalTable(local_layout(tmp_path / "t", pa.schema(list(row_type))))
+    other = LocalTable(local_layout(tmp_path / "other", pa.schema(list(row_type))))
+
+    def merge(into: LocalTable, n: int) -> None:
+        changes = transactions([update({"id": key, "n": n}) for key in range(5)])
+        folded = fold_table(change_table(row_type, changes), ("id",))
+        into.apply(Merge(into.layout, into.files, ("id",))(iter(folded.to_batches())))
+
+    # Every merge replaces all rows, and thereby the files that held them.
+    for n in range(20):
+        for one in (table, other):
+            merge(one, n)
+    assert [row["n"] for row in table.rows()] == [19] * 5
+    # Of each table the file that the last merge found; the one that it wrote was not read.
+    assert (len(footers), len(columns)) == (2, 2)

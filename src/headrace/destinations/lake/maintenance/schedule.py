@@ -10,7 +10,7 @@ from typing import Protocol
 
 import structlog
 
-from ....errors import HeadraceError
+from ....errors import DestinationFenced, HeadraceError
 from .held import HeldTable, Stopped
 
 __all__ = ["Schedule", "Upkeep"]
@@ -50,8 +50,13 @@ class Schedule:
         self._snapshots: dict[tuple[str, ...], int | None] = {}
         self._searched: dict[tuple[str, ...], float] = {}
         self._reported: set[tuple[tuple[str, ...], str, str]] = set()
+        self._check: Callable[[], None] = lambda: None
+        # One step at a time: a snapshot that another thread has expired meanwhile cannot be expired once more.
+        self._working = threading.Lock()
 
-    def start(self) -> None:
+    def start(self, check: Callable[[], None]) -> None:
+        """Look at the tables from now on. `check` raises DestinationFenced when another run has replaced this one."""
+        self._check = check
         if self._upkeep.enabled:
             self._thread = threading.Thread(target=self._run, name="headrace-maintenance", daemon=True)
             self._thread.start()
@@ -66,10 +71,14 @@ class Schedule:
     def maintain(self, held: HeldTable) -> None:
         """Everything, now, in this thread. Raises what goes wrong, and `Stopped` after `stop`."""
         for _, step in self._steps(held):
-            step()
+            with self._working:
+                step()
 
     def look(self) -> None:
-        """One round over the tables: those that were written since the last, and those due for a search for orphans."""
+        """One round over the tables: those that were written since the last, and those due for a search for orphans.
+
+        Raises DestinationFenced when another run has replaced this one.
+        """
         for held in self._tables():
             with self._reporting(held, "look"):
                 if self._is_due(held):
@@ -77,15 +86,21 @@ class Schedule:
 
     def _run(self) -> None:
         while not self._stopping.wait(self._upkeep.interval_s):
-            with contextlib.suppress(Stopped):
+            try:
                 self.look()
+            except Stopped:
+                continue
+            except DestinationFenced as error:
+                _log.warning("another run has taken over; maintenance ends", detail=error.detail)
+                return
 
     def _look_after(self, held: HeldTable) -> None:
         self._snapshots[held.name] = self._upkeep.version(held)
         for what, step in self._steps(held):
             if what == "orphans" and not self._is_search_due(held):
                 continue
-            with self._reporting(held, what):
+            with self._reporting(held, what), self._working:
+                self._check()
                 step()
 
     def _steps(self, held: HeldTable) -> list[tuple[str, Callable[[], object]]]:
@@ -130,7 +145,7 @@ class Schedule:
     def _reporting(self, held: HeldTable, what: str) -> Iterator[None]:
         try:
             yield
-        except Stopped:
+        except (Stopped, DestinationFenced):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
             self._report(held, what, error)
