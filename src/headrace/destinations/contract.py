@@ -20,6 +20,7 @@ anything that was only accepted; `shutdown` once. Duties:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -55,6 +56,10 @@ class SourceIdentity:
         return f"database {self.database} of system {self.system_id}"
 
 
+def _accept(owner: str) -> None:
+    del owner
+
+
 @dataclass(frozen=True, slots=True)
 class DestinationContext:
     """What a destination may use while it is open."""
@@ -70,7 +75,13 @@ class DestinationContext:
     source: SourceIdentity | None = None
     """The source; None where no server is asked, as in a replay."""
     run_id: str = ""
-    """A random word for this start of the driver, so that an operator can tell two runs apart."""
+    """What this start of the driver is, with its process and host; no two are the same. Shown to whom it replaces."""
+    check_owner: Callable[[str], None] = _accept
+    """Call it in `claim`, before the epoch is raised, with the source that the record names, if it names one.
+
+    It raises PipelineStateError where the pipeline that owns the tables must not be replaced: by a replay, while it
+    runs.
+    """
 
 
 class Destination(Protocol):
@@ -95,7 +106,8 @@ class Destination(Protocol):
 
         Called once, before any other write. Raise the epoch in the destination's own record by compare-and-set, and
         record `context.source` and `context.run_id` with it. Raise DestinationRejected if the record is of another
-        source. A destination that cannot fence does nothing here, and says so in its documentation.
+        source, and call `context.check_owner` with the one it names. A destination that cannot fence does nothing here,
+        and says so in its documentation.
         """
 
     def applied_lsn(self, schema: ReplicatedTableSchema) -> Lsn | None:

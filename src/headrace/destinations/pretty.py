@@ -14,6 +14,7 @@ from rich.text import Text
 from ..events import UNCHANGED, Begin, Commit, Delete, Event, Insert, Relation, Row, Truncate, TruncateOptions, Update
 from ..schema import Column, ReplicatedTableSchema, TableName
 from ..schema_change import SchemaChange, schema_change
+from ..telemetry.redaction import escape_unprintable
 from ..type_change import type_text
 from .json_lines import json_value
 
@@ -99,9 +100,7 @@ def _cut(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return escape_unprintable(text).replace("\n", "\\n")
 
 
 def _headed(word: str, names: Iterable[TableName], parts: Iterable[Text]) -> Text:

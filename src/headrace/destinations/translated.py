@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import errno
-import traceback
 from collections.abc import Callable
-from pathlib import PurePath
 from typing import TypeVar
 
 from ..errors import DestinationConnectionFailed, DestinationError, DestinationTimeout, HeadraceError
+from ..remedies import is_disk_full, make_room, places
 from ..schema import TableName
 from .around import Around
 from .contract import Destination
@@ -51,10 +50,11 @@ def translated(error: Exception, message: str) -> DestinationError:
         return DestinationTimeout(message, detail=detail)
     if isinstance(error, OSError) and error.errno not in _OF_FILES:
         return DestinationConnectionFailed(message, detail=detail)
-    return DestinationError(message, detail=detail)
+    hint = make_room(error.filename) if isinstance(error, OSError) and error.filename and is_disk_full(error) else None
+    return DestinationError(message, detail=detail, hint=hint)
 
 
 def _place(error: Exception) -> str:
     """Where it was raised, for want of a message that may be shown."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" in {PurePath(frames[-1].filename).name} line {frames[-1].lineno}" if frames else ""
+    place = places(error, 1)
+    return f" at {place}" if place else ""

@@ -182,7 +182,7 @@ def test_foreign_errors_become_ours(method: str) -> None:
         CALLS[method](destination)
     assert type(caught.value) is DestinationError
     assert caught.value.retry is RetryPolicy.TIMED
-    assert "ValueError in test_wrappers.py line" in str(caught.value)
+    assert "ValueError at test_wrappers.py:" in str(caught.value)
     assert ("public.orders" in str(caught.value)) == (method not in TABLELESS)
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 
 from ...config.transforms import MaskKind
 from ...errors import DestinationRejected
+from ...remedies import RESYNC
 from ...schema import ReplicaIdentity
 from ..fold import fold_key
 from ..unchanged import renumbered
@@ -107,7 +108,7 @@ def _require_decided(transform: TableTransform, batch: pa.RecordBatch) -> None:
         name = transform.source.table.name
         raise DestinationRejected(
             f"the filter of table {name} names a column whose TOASTed value an update did not send",
-            hint=f"ALTER TABLE {name.quoted} REPLICA IDENTITY FULL, and resync it; or filter by another column",
+            hint=f"ALTER TABLE {name.quoted} REPLICA IDENTITY FULL, then run: {RESYNC}; or filter by another column",
         )
 
 

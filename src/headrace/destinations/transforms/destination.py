@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Optional, cast
 
-from ...errors import ConfigError
+from ...errors import ConfigError, HeadraceError
 from ...events import Delete, Event, Insert, Relation, Truncate, Update
 from ...lsn import Lsn
 from ...schema import ReplicatedTableSchema
@@ -78,7 +78,12 @@ class Transformed:
         self._inner.shutdown()
 
     def _table(self, table: TableBatch) -> TableBatch:
-        return TableBatch(self._target(table.schema), table.start, tuple(self._step(step) for step in table.steps))
+        try:
+            return TableBatch(self._target(table.schema), table.start, tuple(self._step(step) for step in table.steps))
+        except HeadraceError as error:
+            # Rows that are here are transformed at once. The other tables of the batch continue without this one.
+            error.table_id = table.schema.table.id  # type: ignore[attr-defined]
+            raise
 
     def _step(self, step: Step) -> Step:
         if isinstance(step, Relation):

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ...config.transforms import MaskKind
 from ...errors import DestinationRejected
 from ...events import UNCHANGED, Delete, Insert, OldRowKind, Row, Update
+from ...remedies import RESYNC
 from ...schema import ReplicatedTableSchema
 from ..fold import fold_key
 from .contract import RowEvent
@@ -108,7 +109,7 @@ def _matches(transform: TableTransform, image: _Image) -> bool:
     if any(image.given.get(name) is UNCHANGED for name in transform.decided_by):
         name = transform.source.table.name
         msg = f"the filter of table {name} names a column whose TOASTed value an update did not send"
-        raise DestinationRejected(msg, hint="ALTER TABLE … REPLICA IDENTITY FULL, and resync it")
+        raise DestinationRejected(msg, hint=f"ALTER TABLE {name.quoted} REPLICA IDENTITY FULL, then run: {RESYNC}")
     return image.matches
 
 

@@ -18,11 +18,12 @@ import pyarrow as pa
 
 from ...config.references import named_function
 from ...errors import ConfigError, DestinationRejected, HeadraceError
+from ...remedies import RESYNC
 from ...schema import ReplicatedTableSchema
 
 __all__ = ["Hook", "TransformTable"]
 
-_HINT = "correct the function and resync the table; it is called with a pyarrow.RecordBatch and the table"
+_HINT = f"correct the function, which is called with a pyarrow.RecordBatch and the table, restart, then run: {RESYNC}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Hook:
             result: Any = function(batch, table)
         except HeadraceError:
             raise
-        except Exception as error:  # noqa: BLE001 (whatever the user's function raises)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever the user's function raises)
             told = f"{type(error).__name__}: {error}".splitlines()[0] if quote else type(error).__name__
             detail = told + _place(error)
             raise DestinationRejected(f"{self.of(schema)} failed", detail=detail, hint=_HINT) from None
@@ -114,7 +115,7 @@ class Hook:
             raise DestinationRejected(msg, detail=error.detail, hint=hint) from None
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The last line of the user's module that the error passed, without values."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import DestinationRejected
+from ...remedies import RESYNC
 from .hook import Hook
 from .hooked_table import HookedTable
 
@@ -76,7 +77,7 @@ def _check(
     problems = list(_problems(table, needed, result.schema))
     if problems:
         msg = f"{hook.of(table.source)} returns something else than for sample rows"
-        hint = "return the same columns with the same types whatever the rows are; resync the table after a change"
+        hint = f"return the same columns with the same types whatever the rows are, restart, then run: {RESYNC}"
         raise DestinationRejected(msg, detail="; ".join(problems), hint=hint)
     names = {field.name for field in needed}
     for column in table.key:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ...errors import ConfigError, DestinationRejected
 from ...pgtypes.registry import builtin_type, conversion_for
+from ...remedies import RESYNC
 from ...schema import Column, PgType, ReplicaIdentity, ReplicatedTableSchema, ReplicationMask
 
 __all__ = ["OWN_PREFIX", "HookedTable", "Origin", "hooked_table"]
@@ -95,7 +96,7 @@ class HookedTable:
         return DestinationRejected(
             f"the transform of table {name} cannot compute column {self.target.columns[position].name}: "
             f"an update did not send the TOASTed value of {missing}",
-            hint=f"ALTER TABLE {name.quoted} REPLICA IDENTITY FULL, and resync it; or let the function do without "
+            hint=f"ALTER TABLE {name.quoted} REPLICA IDENTITY FULL, then run: {RESYNC}; or let the function do without "
             f"{missing} in a batch, and leave out only what is made of it",
         )
 

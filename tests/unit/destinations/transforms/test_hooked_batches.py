@@ -183,6 +183,7 @@ def is_sample(batch: pa.RecordBatch) -> bool:
         (lambda b: b.set_column(0, "id", pc.add(b["id"], 1)), "changes values of id, which is part of the table's key"),
         (lambda b: b.append_column("id", b["id"]), "returns two columns with the name id"),
         (lambda b: b["head"].cast(pa.int64()), "failed: ArrowInvalid at test_hooked_batches.py:"),
+        (lambda _: sys.exit(3), "failed: SystemExit at test_hooked_batches.py:"),
         (lambda b: b["head"], "returns StringArray, not a pyarrow.RecordBatch"),
     ],
 )  # fmt: skip
@@ -198,6 +199,8 @@ def test_a_function_that_changes_its_mind(
             attempt()
         assert "shop_transforms:same of table public.notes" in str(caught.value)
         assert "secret" not in str(caught.value) + caught.value.hint
+    # The other tables of the batch must be able to continue without it.
+    assert caught.value.table_id == NOTES.table.id
     assert inner.tables() == []
 
 
