@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ _VERSION = 1
 _MAX_OID = (1 << 32) - 1
 _XIDS = range(3, 1 << 32)
 """The ids of transactions and savepoints that are not Postgres's own."""
+_XID = re.compile(rb'\{"version" ?: ?[0-9]{1,9}, ?"xid" ?: ?([0-9]{1,10})[,}]')
+"""How a message begins that tells its savepoint: the event trigger writes its fields in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,9 @@ class DdlMessage:
     not."""
     plain: bool = False
     """The client's own and only statement was an ALTER TABLE with no USING in it: types were changed by their casts."""
+    locked: bool = False
+    """Whether the transaction kept others from altering the table, and saw what they had committed before. Else `table`
+    may lack what others did, and only what the command itself did may be taken from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +72,18 @@ def parse_ddl(content: bytes) -> DdlMessage:
     dropped = _field(document, "dropped", bool, False)
     table = None if dropped else _table(_field(document, "catalog", dict))
     rewrite = _field(document, "rewrite", int)
-    return DdlMessage(_field(document, "tag", str), table, dropped, rewrite, _field(document, "plain", bool))
+    plain, locked = _field(document, "plain", bool), _field(document, "locked", bool, False)
+    return DdlMessage(_field(document, "tag", str), table, dropped, rewrite, plain, locked)
 
 
 def emitting_xid(prefix: str, content: bytes) -> int | None:
     """The (sub)transaction that emitted a message, if it is one that says so. Anybody's messages may be asked about."""
     if is_ddl_prefix(prefix) is None and prefix != PUBLICATION_PREFIX:
         return None
-    try:
-        xid = _document(content).get("xid")
-    except ProtocolError:
-        return None
-    return xid if isinstance(xid, int) and xid in _XIDS else None
+    # Not read as JSON: anybody may write a message, of any size, and nested as they like.
+    found = _XID.match(content)
+    xid = 0 if found is None else int(found[1])
+    return xid if xid in _XIDS else None
 
 
 def parse_publication(content: bytes) -> PublicationMessage:
@@ -124,5 +130,5 @@ def _table(catalog: Mapping[str, Any]) -> TableSchema:
 
 def _wrong(what: str) -> ProtocolError:
     msg = f"a DDL message cannot be read: {what}"
-    hint = "somebody else wrote it, or the source has another version: headrace source install puts ours in place"
+    hint = "somebody else wrote it, or the source has another version: headrace source install PIPELINE.YAML"
     return ProtocolError(msg, hint=hint)

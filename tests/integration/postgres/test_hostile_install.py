@@ -14,7 +14,8 @@ from headrace.errors import SourcePermissionDenied
 from headrace.postgres.connection import parse_conninfo
 from headrace.postgres.preflight import Severity, Target, run_checks
 from headrace.postgres.preflight.schema_changes import schema_changes
-from headrace.postgres.source import VERSION, install, install_sql, installed_version, may_install, prepare_source
+from headrace.postgres.source.install import install, installed_version, may_install, prepare_source
+from headrace.postgres.source.script import VERSION, install_sql
 from headrace.stores import PostgresStore
 from headrace.testing import PostgresServer
 

@@ -20,15 +20,9 @@ from headrace.postgres.connection import parse_conninfo
 from headrace.postgres.ddl_messages import parse_ddl
 from headrace.postgres.preflight import Severity, Target, run_checks
 from headrace.postgres.preflight.schema_changes import schema_changes
-from headrace.postgres.source import (
-    VERSION,
-    MessageKey,
-    MessageVerifier,
-    install,
-    installed_version,
-    is_authentic,
-    read_message_key,
-)
+from headrace.postgres.source.install import install, installed_version
+from headrace.postgres.source.message_key import MessageKey, MessageVerifier, is_authentic, read_message_key
+from headrace.postgres.source.script import VERSION
 from headrace.testing import PostgresServer
 
 Connection = psycopg.Connection[Any]

@@ -19,7 +19,7 @@ from headrace.postgres.preflight.access import encryption
 from headrace.postgres.preflight.contract import SourceCheck
 from headrace.postgres.preflight.schema_changes import schema_changes
 from headrace.postgres.preflight.server import synchronized_standby_slots
-from headrace.postgres.source import install
+from headrace.postgres.source.install import install
 from headrace.postgres.version import ServerVersion
 from headrace.testing import PostgresServer
 
@@ -257,11 +257,11 @@ def test_how_schema_changes_will_be_seen(postgres: PostgresServer, connection: C
                 "a primary key that is dropped and made",
             ):
                 assert unknown in other.message
-            assert other.message.endswith("resync the table after such a change")
+            assert other.message.endswith("copy the table again after such a change")
             # With a right that is not to be used, it is as without it.
             never = replace(target, install=SourceInstall.NEVER)
             assert schema_changes.run(connection, never) == [other]
-            assert "headrace source sql | psql" in other.remedy
+            assert other.remedy.endswith("have one run the output of: headrace source sql")
             install(connection)
             assert found(connection) == found(reader) == []
             connection.execute("ALTER EVENT TRIGGER headrace_sql_drop DISABLE")

@@ -15,7 +15,7 @@ from psycopg import sql
 from ddl_reading import Listening, Told, listening
 from headrace.postgres.catalog import table_schemas
 from headrace.postgres.ddl_messages import PublicationMessage
-from headrace.postgres.source import install
+from headrace.postgres.source.install import install
 from headrace.postgres.version import ServerVersion
 from headrace.schema import ReplicaIdentity, TableName, TableSchema
 from headrace.testing import PostgresServer
@@ -649,6 +649,7 @@ def test_what_a_message_looks_like(source: Listening) -> None:
     assert (message.pop("database"),) == row
     assert message == {
         "version": 1, "tag": "CREATE TABLE", "rewrite": 0, "plain": False,
+        "locked": True,
         "catalog": {
             "tables": [{
                 "oid": oid, "name": "t", "schema": "s", "identity": "d", "comment": None, "natts": 1, "leaves": None,
@@ -671,14 +672,21 @@ def test_a_trigger_that_fails_warns_and_lets_the_ddl_through(source: Listening, 
     source.read()
     with psycopg.connect(conninfo, autocommit=True) as other:
         other.add_notice_handler(lambda it: warnings.append(it.message_primary))
-        # A session may set anything.
-        other.execute("SET headrace.pending = 'no json'")
+        other.execute("ALTER FUNCTION headrace_ddl.emit RENAME TO emit_no_more")
         other.execute("CREATE TABLE s.t (id int)")
-        other.execute("SET headrace.pending = ''")
+        other.execute("ALTER FUNCTION headrace_ddl.emit_no_more RENAME TO emit")
         told = source.read()
         other.execute("ALTER TABLE s.t ADD v int")
     assert (told.raw, len(warnings)) == ([], 1)
     assert "headrace cannot tell of this CREATE TABLE" in str(warnings[0])
+    assert source.read().names == ["s.t"]
+
+
+@pytest.mark.parametrize("value", ["no json", '{"relations": "x"}', "0" * 64 + "{}"])
+def test_what_a_session_sets_itself_is_ignored(source: Listening, value: str) -> None:
+    source.read()
+    source.connection.execute("SELECT set_config('headrace.pending', %s, false)", (value,))
+    source.connection.execute("CREATE TABLE s.t (id int)")
     assert source.read().names == ["s.t"]
 
 

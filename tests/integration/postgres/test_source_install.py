@@ -14,17 +14,15 @@ from structlog.testing import capture_logs
 from ddl_reading import listening
 from headrace.config.source import SourceInstall, SourceSection
 from headrace.errors import SourceInRecovery, SourcePermissionDenied
-from headrace.postgres.source import (
-    VERSION,
+from headrace.postgres.source.install import (
     InstallResult,
     install,
-    install_sql,
     installed_version,
     may_install,
     prepare_source,
     uninstall,
-    uninstall_sql,
 )
+from headrace.postgres.source.script import VERSION, install_sql, uninstall_sql
 from headrace.stores import PostgresStore
 from headrace.table_state import State, TableState
 from headrace.testing import PostgresServer

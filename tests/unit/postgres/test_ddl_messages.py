@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from headrace.postgres.ddl_messages import (
     PUBLICATION_PREFIX,
     DdlMessage,
     PublicationMessage,
+    emitting_xid,
     is_ddl_prefix,
     parse_ddl,
     parse_publication,
@@ -146,3 +148,16 @@ def test_a_later_version_says_so() -> None:
 def test_a_publication_without_a_name() -> None:
     with pytest.raises(ProtocolError, match="publication is missing"):
         parse_publication(b'{"version": 1, "tag": "ALTER PUBLICATION"}')
+
+
+def test_a_huge_message_of_somebody_else_takes_no_memory() -> None:
+    """The receiver looks at all messages with our prefixes, before anybody knows who wrote them."""
+    forged = b'{"version" : 1, "catalog" : [' + b"[]," * 1_000_000 + b'[]], "xid" : 700}'
+    tracemalloc.start()
+    try:
+        assert emitting_xid("headrace.ddl.16384", forged) is None
+        assert emitting_xid("headrace.ddl.16384", b'{"version" : 1, "xid" : 700, ' + forged[1:]) == 700
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * len(forged)

@@ -7,7 +7,9 @@ from typing import Any
 import psycopg
 
 from ...config.source import SourceInstall
-from ..source import DDL_SCHEMA, SIGNED_SINCE, VERSION, foreign_owner, installed_version, key_grant
+from ..source.install import foreign_owner, installed_version
+from ..source.message_key import key_grant
+from ..source.script import DDL_SCHEMA, SIGNED_SINCE, VERSION
 from .contract import Finding, Severity, Target, named
 
 __all__ = ["NOT_KNOWN", "schema_changes"]
@@ -21,9 +23,9 @@ NOT_KNOWN = (
 """What nothing shows where no event trigger tells it; the documents have the same list."""
 _UNSEEN = (
     "schema changes are seen when the next row of the table is changed, and a default or NOT NULL with the next change "
-    f"of its columns; not known are {'; '.join(NOT_KNOWN)}: resync the table after such a change"
+    f"of its columns; not known are {'; '.join(NOT_KNOWN)}: copy the table again after such a change"
 )
-_BY_ADMIN = "headrace source install, or for a superuser to run: headrace source sql | psql"
+_BY_ADMIN = "headrace source install PIPELINE.YAML, as a superuser; or have one run the output of: headrace source sql"
 _WHO = "SELECT rolsuper AND NOT pg_catalog.pg_is_in_recovery() FROM pg_catalog.pg_roles WHERE rolname = current_user"
 
 
@@ -49,5 +51,7 @@ def schema_changes(connection: psycopg.Connection[Any], target: Target) -> list[
         return [Finding("schema changes", Severity.INFO if may else Severity.WARNING, message, remedy)]
     if may:
         message = "nothing tells of schema changes yet: a start installs it, unless source.install is never"
-        return [Finding("schema changes", Severity.INFO, message, "headrace source install, to have it now")]
+        return [
+            Finding("schema changes", Severity.INFO, message, "to have it now: headrace source install PIPELINE.YAML")
+        ]
     return [Finding("schema changes", Severity.WARNING, f"no event triggers are installed: {_UNSEEN}", _BY_ADMIN)]

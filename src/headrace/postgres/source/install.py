@@ -185,7 +185,7 @@ def _explained(connection: Connection, doing: str) -> Iterator[None]:
     role, is_super, in_recovery = row if row is not None else ("", False, False)
     if in_recovery:
         msg = f"cannot {doing}: this server is a standby"
-        raise SourceInRecovery(msg, hint="do it once at the primary: headrace source install --source …")
+        raise SourceInRecovery(msg, hint="do the same at the primary, once: the standby receives it from there")
     try:
         with translated_errors(f"cannot {doing}"):
             yield

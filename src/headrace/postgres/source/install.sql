@@ -82,8 +82,49 @@ $headrace$;
 
 COMMENT ON FUNCTION @schema@.message_key() IS 'the key that messages about DDL are signed with';
 
+-- Computes an HMAC-SHA-256, in hexadecimal digits. NULL if the key cannot be read.
+CREATE FUNCTION @schema@.mac(signed pg_catalog.text) RETURNS pg_catalog.text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $headrace$
+DECLARE
+    key bytea;
+BEGIN
+    key := @schema@.message_key();
+    RETURN encode(sha256(substr(key, 65) || sha256(substr(key, 1, 64) || convert_to(signed, 'UTF8'))), 'hex');
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END
+$headrace$;
+
+-- What one event trigger leaves for another is in a setting that ends with the transaction. Everybody may change settings:
+-- so it is signed, for this transaction, and anything else counts as nothing.
+CREATE FUNCTION @schema@.pending() RETURNS pg_catalog.jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $headrace$
+DECLARE
+    kept text := nullif(current_setting('headrace.pending', true), '');
+BEGIN
+    IF left(kept, 64) = @schema@.mac(format(E'pending\n%s\n%s', pg_current_xact_id(), substr(kept, 65))) THEN
+        RETURN substr(kept, 65)::jsonb;
+    END IF;
+    RETURN '{}';
+END
+$headrace$;
+
+CREATE FUNCTION @schema@.set_pending(pending pg_catalog.jsonb) RETURNS pg_catalog.void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $headrace$
+BEGIN
+    PERFORM set_config('headrace.pending',
+        coalesce(@schema@.mac(format(E'pending\n%s\n%s', pg_current_xact_id(), pending)) || pending::text, ''), true);
+END
+$headrace$;
+
 -- Emits a message with its HMAC-SHA-256. The database and the transaction are part of what is signed: a copy of the
--- message is of no use in another one. Nothing is emitted within the inner block, which would be another subtransaction.
+-- message is of no use in another one.
 CREATE FUNCTION @schema@.emit(prefix pg_catalog.text, message pg_catalog.json) RETURNS pg_catalog.void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -91,18 +132,10 @@ AS $headrace$
 DECLARE
     signed text := format('%s, "database" : %s, "transaction" : %s}', left(message::text, -1),
         (SELECT oid FROM pg_database WHERE datname = current_database()), pg_current_xact_id());
-    key bytea;
-    mac bytea;
 BEGIN
-    BEGIN
-        key := @schema@.message_key();
-        mac := sha256(substr(key, 65) || sha256(substr(key, 1, 64) || convert_to(prefix || chr(10) || signed, 'UTF8')));
-    EXCEPTION WHEN OTHERS THEN
-        mac := NULL;
-    END;
     -- In UTF-8 whatever the database's encoding is: the stream does not convert messages.
     PERFORM pg_logical_emit_message(true, prefix, convert_to(
-        format('%s, "mac" : "%s"}', left(signed, -1), encode(mac, 'hex')), 'UTF8'));
+        format('%s, "mac" : "%s"}', left(signed, -1), @schema@.mac(prefix || chr(10) || signed)), 'UTF8'));
 END
 $headrace$;
 
@@ -159,6 +192,7 @@ DECLARE
     description json;
     reasons int;
     own int8;
+    locked oid[];
 BEGIN
     -- Nobody listens, or this session asked for silence.
     IF current_setting('wal_level') <> 'logical'
@@ -168,7 +202,7 @@ BEGIN
     -- One line is this function's own. More: the command was not the client's, whose statement current_query() shows.
     GET DIAGNOSTICS place = PG_CONTEXT;
     BEGIN
-        pending := coalesce(nullif(current_setting('headrace.pending', true), ''), '{}')::jsonb;
+        pending := @schema@.pending();
         SELECT array_agg(objid) FILTER (WHERE classid = 'pg_catalog.pg_class'::regclass),
                array_agg(objid) FILTER (WHERE classid = 'pg_catalog.pg_type'::regclass),
                array_agg(objid) FILTER (
@@ -242,8 +276,8 @@ BEGIN
             );
         END IF;
         -- What another table is rewritten for stays: this may be a command of a function that a rewrite calls.
-        PERFORM set_config('headrace.pending', jsonb_build_object(
-            'rewrites', coalesce(pending -> 'rewrites', '{}') - coalesce(tables, '{}')::text[])::text, true)
+        PERFORM @schema@.set_pending(jsonb_build_object(
+            'rewrites', coalesce(pending -> 'rewrites', '{}') - coalesce(tables, '{}')::text[]))
         WHERE pending <> '{}';
         plain := strpos(place, E'\n') = 0 AND current_query() ~* '^\s*ALTER\s+TABLE\s[^;]*;?\s*$'
             AND current_query() !~* '\mUSING\M';
@@ -265,6 +299,17 @@ BEGIN
             PERFORM @schema@.emit('headrace.publication', json_build_object('version', 1,
                 'xid', own, 'tag', tg_tag, 'publication', publication));
         END LOOP;
+        -- Not all of these tables are locked: ALTER TYPE and ALTER SCHEMA lock none. Another transaction may alter such a
+        -- table meanwhile and commit first, and what is read here is then out of date when it is sent. Nor does a snapshot
+        -- of an earlier statement show what others have committed since. Locks of these modes exclude each ALTER TABLE.
+        IF tables <> '{}' AND current_setting('transaction_isolation') = 'read committed' THEN
+            locked := ARRAY(
+                SELECT l.relation FROM pg_locks l
+                WHERE l.locktype = 'relation' AND l.pid = pg_backend_pid() AND l.granted
+                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND l.mode IN ('ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
+                               'AccessExclusiveLock'));
+        END IF;
         FOREACH affected IN ARRAY coalesce(tables, '{}') LOOP
             description := (
 @describe_affected@
@@ -273,7 +318,8 @@ BEGIN
             SELECT bit_or(r.value::int) INTO reasons FROM jsonb_each_text(pending -> 'rewrites') AS r
             WHERE r.key::oid = affected OR (description #> '{tables,0,leaves}')::jsonb @> r.key::jsonb;
             PERFORM @schema@.emit('headrace.ddl.' || affected, json_build_object('version', 1,
-                'xid', own, 'tag', tg_tag, 'rewrite', coalesce(reasons, 0), 'plain', plain, 'catalog', description));
+                'xid', own, 'tag', tg_tag, 'rewrite', coalesce(reasons, 0), 'plain', plain,
+                'locked', affected = ANY (coalesce(locked, '{}')), 'catalog', description));
         END LOOP;
         -- Decoding takes the end of a message for its place, and the start of a change. Where the two belong to different
         -- subtransactions, the change that follows at once would come first. So something stands between them.
@@ -322,9 +368,8 @@ BEGIN
             'tag', tg_tag, 'rewrite', 0, 'plain', false, 'dropped', true))
         FROM unnest(dropped) AS t(relation);
         -- What other tables lost, ddl_command_end tells: a setting that ends with the transaction keeps it until then.
-        PERFORM set_config('headrace.pending', (
-            coalesce(nullif(current_setting('headrace.pending', true), ''), '{}')::jsonb || jsonb_build_object(
-                'relations', coalesce(touched, '{}')::int8[], 'publications', coalesce(publications, '{}')))::text, true)
+        PERFORM @schema@.set_pending(@schema@.pending() || jsonb_build_object(
+            'relations', coalesce(touched, '{}')::int8[], 'publications', coalesce(publications, '{}')))
         WHERE touched IS NOT NULL OR publications IS NOT NULL;
     EXCEPTION WHEN OTHERS THEN
         RAISE WARNING 'headrace cannot tell of this %: %', tg_tag, sqlerrm
@@ -344,10 +389,10 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        PERFORM set_config('headrace.pending', (p.pending || jsonb_build_object('rewrites',
+        PERFORM @schema@.set_pending(p.pending || jsonb_build_object('rewrites',
             coalesce(p.pending -> 'rewrites', '{}') || jsonb_build_object(
-                pg_event_trigger_table_rewrite_oid(), pg_event_trigger_table_rewrite_reason())))::text, true)
-        FROM (SELECT coalesce(nullif(current_setting('headrace.pending', true), ''), '{}')::jsonb) AS p(pending);
+                pg_event_trigger_table_rewrite_oid(), pg_event_trigger_table_rewrite_reason())))
+        FROM (SELECT @schema@.pending()) AS p(pending);
     EXCEPTION WHEN OTHERS THEN
         RAISE WARNING 'headrace cannot tell why this % rewrites a table: %', tg_tag, sqlerrm
             USING HINT = 'Copy the table again: headrace resync';
@@ -356,7 +401,8 @@ END
 $headrace$;
 
 REVOKE ALL ON FUNCTION @schema@.describe(pg_catalog.oid[]), @schema@.ddl_command_end(), @schema@.sql_drop(),
-    @schema@.table_rewrite(), @schema@.emit(pg_catalog.text, pg_catalog.json) FROM PUBLIC;
+    @schema@.table_rewrite(), @schema@.emit(pg_catalog.text, pg_catalog.json), @schema@.mac(pg_catalog.text),
+    @schema@.pending(), @schema@.set_pending(pg_catalog.jsonb) FROM PUBLIC;
 
 CREATE EVENT TRIGGER headrace_ddl_command_end ON ddl_command_end EXECUTE FUNCTION @schema@.ddl_command_end();
 CREATE EVENT TRIGGER headrace_sql_drop ON sql_drop EXECUTE FUNCTION @schema@.sql_drop();

@@ -14,16 +14,18 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import structlog
 
-from ...pgoutput.columnar import Emitted
 from ...schema import quote_identifier
 from ..translation import translated_errors
 from .install import installed_version
 from .script import DDL_SCHEMA, SIGNED_SINCE
+
+if TYPE_CHECKING:
+    from ...pgoutput.columnar import Emitted  # commands that only look at a source need no Arrow
 
 __all__ = ["MessageKey", "MessageVerifier", "is_authentic", "key_grant", "read_message_key"]
 
@@ -127,6 +129,6 @@ class MessageVerifier:
             self._warned.add(table_id)
         if not known:
             why = "another than the event triggers wrote it" if has_key else "there is no key to verify it with"
-            hint = "headrace check says what to do; the change is seen with the next row of the table"
+            hint = "the change is seen with the next row of the table; what to do says: headrace check PIPELINE.YAML"
             _log.warning("a message about a schema change is ignored", table=table, reason=why, hint=hint)
         return False

@@ -26,5 +26,8 @@ DROP FUNCTION IF EXISTS @schema@.sql_drop();
 DROP FUNCTION IF EXISTS @schema@.table_rewrite();
 DROP FUNCTION IF EXISTS @schema@.describe(pg_catalog.oid[]);
 DROP FUNCTION IF EXISTS @schema@.emit(pg_catalog.text, pg_catalog.json);
+DROP FUNCTION IF EXISTS @schema@.set_pending(pg_catalog.jsonb);
+DROP FUNCTION IF EXISTS @schema@.pending();
+DROP FUNCTION IF EXISTS @schema@.mac(pg_catalog.text);
 DROP FUNCTION IF EXISTS @schema@.message_key();
 DROP FUNCTION IF EXISTS @schema@.version();

@@ -17,11 +17,11 @@ __all__ = [
     "uninstall_sql",
 ]
 
-VERSION = 5
+VERSION = 6
 """Of what is installed. Raise it with every change of the SQL: a source with a lower one is brought up to date."""
 
-SIGNED_SINCE = 5
-"""The first version whose messages are signed. Those of earlier ones are ignored."""
+SIGNED_SINCE = 6
+"""First installed version whose messages are signed and say whether the table was locked; older ones are ignored."""
 
 DDL_SCHEMA = "headrace_ddl"
 """The schema of what is installed. Not the store's: its owner could replace functions that run with others' rights."""
