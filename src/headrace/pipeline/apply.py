@@ -53,7 +53,7 @@ _log = structlog.get_logger("headrace.apply")
 
 
 class ApplyLoop:
-    """Runs in one thread until the pipeline stops. `position` may be read from any."""
+    """Runs in one thread until the pipeline stops. `position` and `problem` may be read from any."""
 
     def __init__(self, engine: Engine, start: Lsn, discovery: Discovery) -> None:
         self._engine = engine
@@ -72,6 +72,8 @@ class ApplyLoop:
         self._oldest = 0.0
         """When the first segment of the batch was published."""
         self._requests = Requests(engine.store, engine.tables)
+        self.problem: HeadraceError | None = None
+        """Why the last batch could not be written or stored; it is tried again."""
         self._relief_due = time.monotonic()
         self._stored_at = time.monotonic()
         self._retries = table_retries(engine.config)
@@ -82,7 +84,10 @@ class ApplyLoop:
             while not self._engine.stopping.is_set():
                 try:
                     self._turn()
+                    if isinstance(self.problem, (StoreIoError, SpoolIoError)):
+                        self.problem = None
                 except (StoreIoError, SpoolIoError) as error:
+                    self.problem = error
                     # Nothing was confirmed that is not stored: the next turn takes it from there.
                     _log.warning("trying again", error=str(error), hint=error.hint, seconds=_OUTAGE_S)
                     self._engine.stopping.wait(_OUTAGE_S)
@@ -220,6 +225,7 @@ class ApplyLoop:
                 for table in blamed:
                     self._failed(table, error)
                 return False
+            self.problem = error
             policy = self._retries.failed(error)
             # One of several destinations fails as a whole, and starts again by itself.
             if policy is not RetryPolicy.TIMED or self._retries.due_at is None or engine.lane:
@@ -231,6 +237,7 @@ class ApplyLoop:
                     self._ask_position(table)
             return False
         self._retries.succeeded()
+        self.problem = None
         return True
 
     def _blamed(self, error: HeadraceError, concerned: list[Table], segments: list[Segment]) -> list[Table]:

@@ -109,9 +109,14 @@ class BatchReader:
             known = self._spool.index(name)
             with self._lock:
                 self._indexes[name] = known
-                while len(self._indexes) > _INDEXES_KEPT:
-                    self._indexes.popitem(last=False)
+                self._forget_released()
         return known
+
+    def _forget_released(self) -> None:
+        """Drop indexes of segments that the spool no longer has, and more if those that it has are very many."""
+        oldest = self._spool.oldest_known()
+        while self._indexes and (len(self._indexes) > _INDEXES_KEPT or next(iter(self._indexes)).end <= oldest):
+            self._indexes.popitem(last=False)
 
     def _reached(self, wanted: TableRange, segments: Sequence[Segment]) -> Iterator[_Sized]:
         reached = [s for s in segments if s.end > wanted.start and s.start < wanted.end]

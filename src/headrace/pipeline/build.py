@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from ..config.destination import DESTINATION_SETTINGS, DestinationConfig, Stdout
 from ..config.destination_class import destination_class, settings_of
 from ..config.lane import UNNAMED
 from ..config.load import destination_settings
-from ..config.pipeline import PipelineConfig, StoreKind
+from ..config.pipeline import PipelineConfig, PipelineMode, StoreKind
 from ..config.spark import SparkConfig
 from ..destinations import MemoryDestination, NullDestination, StdoutDestination
 from ..destinations.around import Around
@@ -27,7 +28,7 @@ from ..destinations.translated import Translated
 from ..errors import ConfigError
 from ..postgres.catalog import table_schemas
 from ..postgres.connection import connect
-from ..postgres.source import MessageKey, MessageVerifier, read_message_key
+from ..postgres.source.message_key import MessageKey, MessageVerifier, read_message_key
 from ..private_files import grant, group_access, make_directory, secure_directory
 from ..schema import TableName, TableSchema
 from ..spark.labels import job
@@ -57,6 +58,7 @@ __all__ = [
     "build_shared",
     "build_store",
     "build_stores",
+    "name_run",
     "prepare_directory",
     "spark_config",
 ]
@@ -185,8 +187,13 @@ def build_shared(
         memory=MemoryMonitor(config.memory_backpressure, config.memory_refresh_interval_ms, memory_changed),
         metrics=metrics,
         lanes=len(outlets),
-        run_id=uuid4().hex,
+        run_id=name_run("copy" if config.mode is PipelineMode.COPY_ONLY else "run"),
     )
+
+
+def name_run(kind: str) -> str:
+    """Name a start of a driver for the records of destinations: what it is, where it runs, and a random word."""
+    return f"{kind} by process {os.getpid()} on {socket.gethostname()}, {uuid4().hex[:12]}"
 
 
 def build_engine(shared: Shared, outlet: Outlet, stopping: threading.Event) -> Engine:
@@ -204,7 +211,7 @@ def build_engine(shared: Shared, outlet: Outlet, stopping: threading.Event) -> E
         store=store,
         destination=outer,
         spark=spark,
-        tables=Tables(store, partial(table_retries, config), policies),
+        tables=Tables(store, partial(table_retries, config), policies, outlet.name),
         batches=BatchReader(spark, config.spool_config(), follower, quarantine=config.quarantine),
         reception=shared.reception.of(outlet.name, stopping),
         memory=shared.memory,

@@ -27,7 +27,7 @@ from ..postgres.locks import written_tables
 from ..postgres.preflight.contract import Severity
 from ..postgres.preflight.tables import identity_finding
 from ..postgres.publications import PublishedTable, publication_outline, published_tables, read_publication
-from ..postgres.source import read_message_key
+from ..postgres.source.message_key import read_message_key
 from ..schema import ReplicaIdentity, ReplicatedTableSchema
 from ..schema_change import ChangeKind, schema_change
 from ..schema_policy import SchemaPolicies, SchemaPolicy

@@ -15,7 +15,15 @@ from ..config.lane import UNNAMED
 from ..config.pipeline import PipelineConfig
 from ..destinations.batch import Changes, EventBatch, TableBatch
 from ..destinations.contract import Destination, Durability
-from ..errors import DestinationFenced, HeadraceError, SparkError, SpoolGap, TableSchemaChanged, UnrepresentableKey
+from ..errors import (
+    DestinationFenced,
+    HeadraceError,
+    SparkError,
+    SpoolGap,
+    StoreFenced,
+    TableSchemaChanged,
+    UnrepresentableKey,
+)
 from ..lsn import INVALID_LSN, Lsn
 from ..pgtypes.registry import unrepresentable_values
 from ..schema import TableName
@@ -49,19 +57,26 @@ class Stopped(Exception):
 
 
 class Fence:
-    """Notes that another run has claimed the destination, and lets no further call reach it. For any thread."""
+    """Notes that another run has taken over destination or store, and lets no further call reach the destination.
+
+    For any thread.
+    """
 
     def __init__(self) -> None:
-        self._error: DestinationFenced | None = None
+        self._error: DestinationFenced | StoreFenced | None = None
 
     @property
     def is_down(self) -> bool:
         return self._error is not None
 
+    def note(self, error: DestinationFenced | StoreFenced) -> None:
+        """Keep the first error that says so."""
+        self._error = self._error or error
+
     def check(self) -> None:
-        """Raise DestinationFenced if a call has met it."""
+        """Raise DestinationFenced or StoreFenced if a call has met it."""
         if self._error is not None:
-            raise DestinationFenced(self._error.message, detail=self._error.detail)
+            raise type(self._error)(self._error.message, detail=self._error.detail)
 
     def around(self, method: str, table: TableName | None, call: Callable[[], _Result]) -> _Result:
         """Make a call of the destination; a `Surround`."""
@@ -71,7 +86,7 @@ class Fence:
         try:
             return call()
         except DestinationFenced as error:
-            self._error = self._error or error
+            self.note(error)
             raise
 
 
@@ -108,7 +123,7 @@ class Engine:
     run_id: str = ""
     """A random word for this start of the pipeline, the same for all its lanes."""
     fence: Fence = field(default_factory=Fence)
-    """Whether another run has claimed the destination. That is the lane's end, and says nothing about a table."""
+    """Whether another run has taken over. That is the lane's end, and says nothing about a table."""
 
     @property
     def sync_tag(self) -> str:

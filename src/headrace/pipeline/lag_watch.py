@@ -109,6 +109,9 @@ class LagWatch:
         for lane in self._lanes.all():
             of_lane = statuses.get(lane.name)
             problem, hint = self._problem()
+            failure = None if lane.loop is None else lane.loop.problem
+            if failure is not None:
+                problem, hint = str(failure), failure.hint
             if of_lane is not None and of_lane.error is not None:
                 problem, hint = of_lane.error, of_lane.hint
             heartbeat = Heartbeat(

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 
 import structlog
 
 from ..config.pipeline import PipelineMode
 from ..destinations.contract import DestinationContext
-from ..errors import HeadraceError, PipelineError, SparkError
+from ..errors import HeadraceError, PipelineError, SparkError, StoreFenced, StoreInUse
 from ..lsn import INVALID_LSN, Lsn
 from ..schema import ReplicatedTableSchema
 from ..spark.labels import cancel
+from ..stores.contract import LeasedStore
 from ..stores.records import APPLY
 from ..table_state import State
 from .apply import ApplyLoop
 from .build import build_engine
 from .discovery import Discovery
+from .engine import Engine
 from .outlets import Outlet
 from .shared import Shared
 from .source import Source
@@ -28,6 +31,10 @@ __all__ = ["Lane"]
 
 _TURN_S = 0.2
 _COPY_TURN_S = 0.02
+_LEASE_POLL_S = 1.0
+_RENEWAL_INTERVAL_S = 5.0
+"""A third of the time for which a lease lasts."""
+_TELL_INTERVAL_S = 30.0
 
 _log = structlog.get_logger("headrace.pipeline")
 
@@ -43,6 +50,7 @@ class Lane:
         self.lag_seconds: float | None = None
         self._discovery: Discovery | None = None
         self._opened = False
+        self._lease = _Lease(self.engine, self.engine.store) if isinstance(self.engine.store, LeasedStore) else None
 
     @property
     def name(self) -> str:
@@ -68,11 +76,11 @@ class Lane:
         engine.destination.startup(context)
 
     def claim(self) -> None:
-        """Take the destination over from any earlier run, once the receiver holds the slot."""
+        """Take store and destination over from any earlier run, once the receiver holds the slot."""
         engine = self.engine
-        if engine.config.mode is not PipelineMode.COPY_ONLY:
-            while not engine.stopping.is_set() and not engine.reception.wait(lambda s: s.holds_slot, _TURN_S):
-                pass
+        while not engine.stopping.is_set():
+            if _holds_slot(engine) and (self._lease is None or self._lease.take()):
+                break
         if not engine.stopping.is_set():
             engine.destination.claim()
 
@@ -108,6 +116,8 @@ class Lane:
         """Look for nothing new any more."""
         if self._discovery is not None:
             self._discovery.close()
+        if self._lease is not None:
+            self._lease.close()
 
     def shut(self, *, after_error: bool = False) -> None:
         """Close the destination. Raises what it raises, unless that would hide another error."""
@@ -179,3 +189,55 @@ class Lane:
             reasons = "; ".join(f"{table.name}: {table.state.reason}" for table in failed)
             msg = f"{len(failed)} of {len(engine.tables.all())} tables were not copied"
             raise PipelineError(msg, detail=reasons, hint=failed[0].state.solution)
+
+
+def _holds_slot(engine: Engine) -> bool:
+    """Wait a moment for the receiver to hold the slot; copies need none. Raises what ended the receiver."""
+    return engine.config.mode is PipelineMode.COPY_ONLY or engine.reception.wait(lambda s: s.holds_slot, _TURN_S)
+
+
+class _Lease:
+    """Take the lease of a lane's store, and renew it in a thread of its own while the receiver holds the slot.
+
+    Only then: if another run gets the slot while this one is cut off from the source, it shall get the lease too. The
+    pipeline gives the lease up when it ends.
+    """
+
+    def __init__(self, engine: Engine, store: LeasedStore) -> None:
+        self._engine, self._store = engine, store
+        self._closing = threading.Event()
+        self._tell_at = 0.0
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+
+    def take(self) -> bool:
+        """Take the lease if it is free or has expired; otherwise say who holds it, wait a moment and return False."""
+        try:
+            self._store.take_lease(self._engine.fence.note)
+        except StoreInUse as error:
+            if time.monotonic() >= self._tell_at:
+                _log.warning("waiting for the store", error=str(error), hint=error.hint)
+                self._tell_at = time.monotonic() + _TELL_INTERVAL_S
+            self._engine.stopping.wait(_LEASE_POLL_S)
+            return False
+        self._thread.start()
+        return True
+
+    def close(self) -> None:
+        """Stop the renewal."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _renew(self) -> None:
+        engine = self._engine
+        streams = engine.config.mode is not PipelineMode.COPY_ONLY
+        while not self._closing.wait(_RENEWAL_INTERVAL_S):
+            if streams and not engine.reception.status.holds_slot:
+                continue
+            try:
+                self._store.renew_lease()
+            except StoreFenced:
+                # The fence knows, and the lane ends by it.
+                return
+            except HeadraceError as error:
+                _log.warning("the lease on the store cannot be renewed", error=str(error), hint=error.hint)

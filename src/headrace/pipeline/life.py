@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.pipeline import PipelineConfig, PipelineMode
 from ..errors import ConfigError, PipelineStateError, TableNotFound
 from ..lsn import INVALID_LSN
+from ..remedies import RESYNC, name_table
 from ..telemetry.metrics import Metrics, MetricsServer
 from .build import build_shared, prepare_directory
 from .lag_watch import LagWatch
@@ -155,7 +156,9 @@ class Life:
         for name in wanted:
             if name not in running:
                 msg = f"destination {name} is not running"
-                raise PipelineStateError(msg, hint="name another; or use `headrace resync`, which it takes up later")
+                raise PipelineStateError(
+                    msg, hint=f"name another; or ask for it, which it takes up later: {name_table(RESYNC, table, name)}"
+                )
         return [running[name] for name in wanted if _has(running[name], table)] or [running[wanted[0]]]
 
     def status(self, state: PipelineState) -> PipelineStatus:

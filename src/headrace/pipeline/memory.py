@@ -1,4 +1,4 @@
-"""Watches the memory that a pipeline takes, and says when to slow down.
+"""Watches the memory that a pipeline takes, has freed memory returned, and says when to slow down.
 
 Counted is the resident memory of this process and of all its children: the receiver, the JVM, its Python workers. Pages
 that several of them share are counted once for each, so the sum is never too low; reading may pause a little early.
@@ -17,6 +17,7 @@ import psutil
 import structlog
 
 from ..config.batch import BatchConfig, MemoryBackpressureConfig
+from ..free_memory import MemoryRelease
 from .memory_limit import total_memory
 
 __all__ = ["MemoryMonitor", "MemorySample", "ProcessTree", "Sampler", "batch_budget", "must_pause"]
@@ -99,6 +100,7 @@ class MemoryMonitor:
         self._on_change = on_change
         self._sampler = sampler or ProcessTree()
         self._sample = self._sampler()
+        self._release = MemoryRelease()
         self._resumed = threading.Event()
         self._resumed.set()
         self._closing = threading.Event()
@@ -165,6 +167,7 @@ class MemoryMonitor:
     def _run(self) -> None:
         try:
             while not self._closing.wait(self._interval_s):
+                self._release.release_if_due()
                 self.check()
         finally:
             # Without this thread nobody would ever resume.

@@ -5,6 +5,7 @@ Each of the three may be out of reach; what the others say is told all the same.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from ..config.pipeline import PipelineConfig, PipelineMode
+from ..config.pipeline import PipelineConfig, PipelineMode, StoreKind
 from ..errors import HeadraceError, PublicationNotFound, SlotNotFound
 from ..lsn import Lsn
 from ..postgres.connection import connect
@@ -44,6 +45,8 @@ _SILENT_AFTER_S = 30.0
 _RECEIVER_SILENT_AFTER_S = 60.0
 """A receiver reports every five seconds, unless it waits for a connection."""
 
+_FULL_BYTES = 1 << 18
+"""A disk with less space is full: the next segment, or a page of the store's journal, may not fit."""
 _ENDED = ("stopped", "failed")
 
 _ESTIMATES = """
@@ -125,6 +128,8 @@ class Observation:
     """Whether it reads a slot at all: one that only copies does not."""
     heartbeats: Mapping[str, Heartbeat] = field(default_factory=dict)
     """What the running pipeline last reported, by the destination's name."""
+    full_disks: Sequence[str] = ()
+    """Places of the store and the spool whose disk has no space left."""
     observed_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
     def silent_s(self, heartbeat: Heartbeat) -> float:
@@ -137,8 +142,10 @@ class Observation:
 
     @property
     def problems(self) -> list[Problem]:
-        """What the heartbeats show, beside failed tables, a lost slot and what cannot be reached."""
-        found = [problem for name, heartbeat in self.heartbeats.items() for problem in self._problems(name, heartbeat)]
+        """What heartbeats and disks show, beside failed tables, a lost slot and what cannot be reached."""
+        hint = "free space on it, or enlarge it: the pipeline then continues by itself"
+        found = [Problem(f"the disk that holds {place} is full", hint) for place in self.full_disks]
+        found += [problem for name, heartbeat in self.heartbeats.items() for problem in self._problems(name, heartbeat)]
         return list(dict.fromkeys(found))
 
     def _problems(self, name: str, heartbeat: Heartbeat) -> list[Problem]:
@@ -232,7 +239,17 @@ def observe(
     reports = {name: None if store is None else store.get_heartbeat() for name, store in stores.items()}
     heartbeats = {name: report for name, report in reports.items() if report is not None}
     has_slot = config.mode is not PipelineMode.COPY_ONLY
-    return Observation(tables, source, source_error, spool, spool_error, has_slot, heartbeats)
+    disks = _full_disks(config)
+    return Observation(tables, source, source_error, spool, spool_error, has_slot, heartbeats, disks)
+
+
+def _full_disks(config: PipelineConfig) -> list[str]:
+    """Return the places of store and spool, of those in local files, on whose disk nothing can be written."""
+    uri = config.spool_config().uri
+    places = [] if "://" in uri and not uri.startswith("file://") else [Path(uri.removeprefix("file://"))]
+    if config.store.kind is StoreKind.SQLITE:
+        places.append(config.store_path)
+    return [str(place) for place in places if place.exists() and shutil.disk_usage(place).free < _FULL_BYTES]
 
 
 def _look_at_source(connection: psycopg.Connection[Any], config: PipelineConfig) -> SourceObservation:

@@ -16,6 +16,7 @@ from ..config.spark import SparkConfig
 from ..errors import HeadraceError, PipelineStateError, PublicationNotFound
 from ..spark.labels import java_ended, java_has_exited, java_is_gone
 from ..spark.session import open_session
+from ..stores.contract import LeasedStore
 from ..table_state import State
 from ..telemetry.metrics import Metrics
 from .build import spark_config
@@ -169,6 +170,10 @@ class Pipeline:
             self._state = PipelineState.FAILED
         else:
             self._state = PipelineState.STOPPED
+        finally:
+            for outlet in self._outlets:
+                if isinstance(outlet.store, LeasedStore):
+                    outlet.store.release_lease()
 
     @contextmanager
     def _java_watched(self) -> Iterator[None]:

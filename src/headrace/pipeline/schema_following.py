@@ -18,7 +18,8 @@ from ..pgoutput.columnar import Emitted
 from ..pgoutput.schema_marks import RelationMark
 from ..postgres.ddl_messages import parse_ddl
 from ..postgres.relation_resolution import CatalogEvidence, describes, resolve_relation
-from ..postgres.source import MessageVerifier
+from ..postgres.source.message_key import MessageVerifier
+from ..remedies import RESYNC
 from ..schema import ReplicatedTableSchema, ReplicationMask, TableSchema
 from ..schema_change import copied_for, copy_reason, rows_rewritten, schema_change
 from ..schema_policy import SchemaPolicies, SchemaPolicy, Target, advanced
@@ -82,7 +83,8 @@ class SchemaFollower:
             # Dropped: no change follows, and the publication, which is looked at beside the stream, has it no more.
             return None
         schema = version.schema
-        table = message.table.with_text_of(schema.table)
+        told = message.table if message.locked else _unlocked(schema.table, message.table, message.tag)
+        table = told.with_text_of(schema.table)
         new = replace(schema, table=table, mask=_carried(schema, table))
         rewritten = rows_rewritten(schema, new, rewrite=message.rewrite, plain=message.plain, tag=message.tag)
         if new == schema and not rewritten:
@@ -122,7 +124,7 @@ class SchemaFollower:
         msg = f"the columns of table {relation.new.table.name} changed"
         if self._policies(before.schema.table).follows_all and not self._follows(step):
             return ColumnListChanged(msg, detail=problem)
-        hint = "copy it again: resync it; with the event trigger (headrace source install) such changes are told"
+        hint = f"copy it again: {RESYNC}; event triggers tell of such changes: headrace source install PIPELINE.YAML"
         return SchemaChangeRefused(f"{msg}, and how is not known: {problem}", hint=hint)
 
     def _followed(self, version: Version, before: Version, relation: Relation, problem: str | None) -> Followed:
@@ -154,6 +156,17 @@ class SchemaFollower:
             raise SchemaChangeRefused(f"{msg}, and a copy of it would lose the columns that the destination has kept")
         error = ColumnListChanged if change.shown or change.hidden else TableSchemaChanged
         raise error(msg, detail=problem or "the destination cannot alter its table so")
+
+
+def _unlocked(known: TableSchema, told: TableSchema, tag: str) -> TableSchema:
+    """Return a known table with what a command did that did not lock it: to types, its schema's name, and partitions.
+
+    All else that differs is what other transactions did, which have committed before, or will do so.
+    """
+    types = {column.type.oid: column.type for column in told.columns}
+    columns = tuple(replace(column, type=types.get(column.type.oid, column.type)) for column in known.columns)
+    name = replace(known.name, schema=told.name.schema) if tag == "ALTER SCHEMA" else known.name
+    return replace(known, name=name, columns=columns, leaves=told.leaves)
 
 
 def _require_columns(target: Target) -> None:

@@ -40,12 +40,12 @@ from ..postgres.slots import (
     slot_holder,
     slot_state,
 )
-from ..postgres.source import prepare_source
+from ..postgres.source.install import prepare_source
 from ..postgres.translation import translated_errors
 from ..schema import ReplicatedTableSchema
 from ..spool import Spool
 from ..spool.owner import SpoolOwner, owner_of
-from ..stores.contract import PipelineStore
+from ..stores.contract import LeasedStore, PipelineStore
 from ..stores.records import APPLY
 from ..table_state import State
 
@@ -172,10 +172,28 @@ class Source:
 
     def require_idle_slot(self) -> None:
         """Refuse to copy over tables that a running pipeline streams to. Raises PipelineStateError."""
+        self._refuse_if_running("stop it first; to copy tables again while it runs, use the command resync")
+
+    def require_stopped(self, owner: str) -> None:
+        """Refuse to replay into tables that a running pipeline streams to. Raises PipelineStateError.
+
+        `owner` is the source that the destination's record names. If the source cannot be asked, nothing is refused:
+        then a run of the pipeline that is at work is fenced, and says so.
+        """
+        hint = (
+            "stop it first; or replay into tables of their own, with a configuration that has another id and another "
+            "destination"
+        )
+        try:
+            self._refuse_if_running(hint)
+        except SourceError as error:
+            msg = "the source cannot be asked whether the pipeline that owns the tables runs; if it does, it will end"
+            _log.warning(msg, owner=owner, error=str(error))
+
+    def _refuse_if_running(self, hint: str) -> None:
         holder = self.slot_holder()
         if holder is not None:
             msg = f"pipeline {self.config.id} is running: its replication slot {self.config.slot_name} is being read"
-            hint = "stop it first; or have it copy its tables again while it runs, with headrace resync"
             raise PipelineStateError(msg, detail=f"by {holder}", hint=hint)
 
     def _problem(self, stores: Sequence[PipelineStore], *, lost: bool) -> SlotError | None:
@@ -210,6 +228,9 @@ def recreate_slot(config: PipelineConfig, stores: Sequence[PipelineStore], probl
     _log.warning("all tables are copied again, from a new slot", error=str(problem), slot=config.slot_name)
     # The stores first: tables that start over need neither slot nor spool.
     for store in stores:
+        if isinstance(store, LeasedStore):
+            # Raises StoreInUse while another run is at work: it may be about to do the same.
+            store.take_lease(lambda _: None)
         store.reset_for_resync()
     # Then the slot: interrupted before, a start meets the same problem; interrupted after, it empties the spool.
     with connect(config.pg_connection, "pipeline", pipeline=config.id) as connection:

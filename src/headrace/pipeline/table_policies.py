@@ -6,6 +6,7 @@ import threading
 
 from ..config.schema_changes import SchemaChangesConfig
 from ..errors import SchemaChangeRefused
+from ..remedies import RESYNC, ROLLBACK
 from ..schema import ReplicatedTableSchema, TableSchema
 from ..schema_policy import SchemaPolicies, Target
 
@@ -33,7 +34,9 @@ class TablePolicies:
             return
         name = schema.table.name
         msg = f"table {name} followed its source by another policy, and its columns are no longer the source's"
-        raise SchemaChangeRefused(msg, hint="copy it again: resync it; or set the policy back and roll it back")
+        raise SchemaChangeRefused(
+            msg, hint=f"copy it again: {RESYNC}; or set the policy back, restart and run: {ROLLBACK}"
+        )
 
     def heard_of(self, table_id: int, name: str) -> list[str]:
         """The table has or had this name. Returns all of its names, the first it was known under first."""

@@ -23,6 +23,7 @@ from ..errors import (
 )
 from ..initial_copy.handoff import Handoff
 from ..lsn import INVALID_LSN, Lsn
+from ..remedies import RESYNC, name_table
 from ..schema import ReplicatedTableSchema
 from ..schema_policy import Target
 from ..stores.contract import PipelineStore
@@ -114,10 +115,13 @@ class Tables:
         store: PipelineStore,
         retries: Callable[[], Retries] = Retries,
         policies: TablePolicies | None = None,
+        destination: str = "",
     ) -> None:
         self._store = store
         self.policies = policies or TablePolicies(SchemaChangesConfig())
         self._retries = retries
+        self._destination = destination
+        """Its name, where there are several."""
         self._lock = threading.RLock()
         self._tables: dict[int, Table] = {}
         """Never changed in place: whoever looks need not wait for the lock, which is held while the store writes."""
@@ -433,10 +437,11 @@ class Tables:
             table.pending = False
             self.place(table, table.position)
             reason = str(error) if policy is error.retry else f"{error} (tried {table.retries.attempts} times)"
-            self._move([(table, TableState(State.ERRORED, None, reason, error.hint, policy))])
+            hint = name_table(error.hint, table.name, self._destination)
+            self._move([(table, TableState(State.ERRORED, None, reason, hint, policy))])
             reach("errored.after_state", table.name)
         log = _log.warning if policy is RetryPolicy.TIMED else _log.error
-        log("table failed", table=table.name, kind=error.kind, error=str(error), hint=error.hint, retry=policy.value)
+        log("table failed", table=table.name, kind=error.kind, error=str(error), hint=hint, retry=policy.value)
 
     def start_over(self, table: Table) -> None:
         """Back to Init: the table is copied again."""
@@ -463,7 +468,9 @@ class Tables:
         with self._lock:
             if table.state.state is not State.ERRORED:
                 msg = f"table {table.name} has not failed: it is in state {table.state.state.value}"
-                raise PipelineStateError(msg, hint="to copy it again, resync it")
+                raise PipelineStateError(
+                    msg, hint=f"to copy it again: {name_table(RESYNC, table.name, self._destination)}"
+                )
             table.state = self._store.rollback_table_state(table.id)
             table.copied = self._is_copied(table.id, table.state)
             table.retries.succeeded()

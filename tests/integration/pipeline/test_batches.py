@@ -17,7 +17,7 @@ from headrace.pipeline.schema_following import SchemaFollower, Version
 from headrace.pipeline.spans import Span, TableRange
 from headrace.postgres.catalog import table_schemas
 from headrace.postgres.publications import published_tables
-from headrace.postgres.source import MessageVerifier, read_message_key
+from headrace.postgres.source.message_key import MessageVerifier, read_message_key
 from headrace.schema import ReplicatedTableSchema, TableSchema
 from headrace.schema_policy import Target
 from headrace.spool import Spool
@@ -171,3 +171,22 @@ def test_events_before_the_position_are_left_out(source: Source, connection: Con
     events = Received(source, connection).events("a", start=first)
     assert [event.row["id"] for event in events if isinstance(event, Insert)] == [2]
     assert len(events) == 3
+
+
+def test_indexes_of_segments_that_were_released_are_forgotten(source: Source, connection: Connection) -> None:
+    for number in range(3):
+        connection.execute("INSERT INTO a VALUES (%s)", (number,))
+        received = Received(source, connection)
+    assert len(received.segments) == 3
+    reader, table = received.reader, received.schema("a").table.id
+    for segment in reader.segments(received.start):
+        reader.has_changes(table, [segment])
+    known = [name for segment in received.segments for name in segment.names]
+    assert list(reader._indexes) == known
+
+    Spool.open(received.config.spool).release(received.segments[-2].end, 0)
+    (last,) = reader.segments(received.segments[-2].end)
+    # The next index that is read shows that others are not needed any more.
+    del reader._indexes[last.names[0]]
+    reader.has_changes(table, [last])
+    assert list(reader._indexes) == list(last.names)

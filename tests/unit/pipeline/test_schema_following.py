@@ -12,7 +12,7 @@ from headrace.lsn import Lsn
 from headrace.pgoutput import messages as m
 from headrace.pgoutput.schema_marks import RelationMark
 from headrace.pipeline.schema_following import ColumnListChanged, Followed, SchemaFollower, Version
-from headrace.postgres.source import MessageVerifier
+from headrace.postgres.source.message_key import MessageVerifier
 from headrace.schema import (
     Column,
     PgType,
