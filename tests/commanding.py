@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +17,16 @@ from headrace.postgres.connection import parse_conninfo
 from headrace.testing.postgres import PASSWORD
 
 PUBLICATION = "pub"
+HEAVY = {"duckdb", "fsspec", "numpy", "pandas", "py4j", "pyarrow", "pyspark"}
+"""Modules that a command which only looks at something must not wait for."""
+_LISTING = """
+import sys
+from headrace.cli.entry import main
+try:
+    main()
+finally:
+    print("modules:", *sys.modules, file=sys.stderr)
+"""
 
 
 def invoke(*arguments: object, answers: str | None = None, **environment: str) -> Result:
@@ -24,6 +37,13 @@ def invoke(*arguments: object, answers: str | None = None, **environment: str) -
         raise result.exception
     assert PASSWORD not in result.stdout + result.stderr
     return result
+
+
+def run_and_list_modules(*arguments: str, **environment: str) -> tuple[str, set[str]]:
+    """Run a command in a process of its own; return its output and the modules that it imported."""
+    command = [sys.executable, "-c", _LISTING, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
+    return result.stdout, set(result.stderr.rpartition("modules:")[2].split())
 
 
 def write_config(path: Path, conninfo: str, **settings: object) -> Path:

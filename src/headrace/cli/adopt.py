@@ -58,7 +58,7 @@ def adopt(config: ConfigPath, yes: _Yes = False) -> None:
     usage, or the new cluster does not continue the old one; 3 could not
     connect.
     """
-    with errors_shown():
+    with errors_shown(config):
         settings = load_pipeline_config(config)
         with connected(settings.pg_connection, "adopt", pipeline=settings.id) as connection:
             system_id, database = source_identity(connection)

@@ -14,6 +14,7 @@ from ..errors import HeadraceError, TableNotFound
 from ..postgres.connection import connect
 from ..postgres.publications import published_tables
 from ..postgres.slots import slot_state
+from ..remedies import name_file
 from ..schema import TableName
 from ..stores import PipelineStore, RequestKind, TableRequest
 from ..table_state import State
@@ -135,5 +136,5 @@ def _wait(store: PipelineStore, requests: list[TableRequest]) -> ExitCode:
     states = store.get_table_states()
     failed = [states[r.table_id] for r in requests if r.table_id in states and states[r.table_id].reason is not None]
     for state in failed:
-        typer.echo(f"failed: {state.reason} ({state.solution})", err=True)
+        typer.echo(f"failed: {state.reason} ({name_file(state.solution or '')})", err=True)
     return ExitCode.NOT_WELL if failed else ExitCode.OK

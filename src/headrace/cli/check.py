@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -19,10 +18,12 @@ from ..config.pipeline import PipelineConfig
 from ..errors import ConfigError, SourceError
 from ..postgres.connection import connect, parse_conninfo
 from ..postgres.preflight import ALL_CHECKS, Finding, Severity, Target, run_checks
+from ..remedies import name_file
 from .connecting import connected
 from .exit_code import ExitCode
 from .failing import errors_shown, fail
 from .local_checks import LOCAL_CHECKS, PIPELINE_CHECKS, check_here, check_there, with_source
+from .terminal import SafeConsole
 
 __all__ = ["check"]
 
@@ -78,7 +79,7 @@ def check(
 
     Exit codes: 0 no errors, 1 errors found, 2 wrong usage, 3 could not connect.
     """
-    with errors_shown():
+    with errors_shown(config, source):
         if config is not None:
             _refuse_both(context)
             _check_pipeline(load_pipeline_config(config), as_json)
@@ -140,10 +141,11 @@ def _report(findings: list[Finding], as_json: bool, what: str) -> None:
 
 
 def _show(findings: list[Finding], as_json: bool, what: str) -> None:
+    findings = [replace(finding, remedy=name_file(finding.remedy)) for finding in findings]
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
         return
-    console = Console()
+    console = SafeConsole()
     if findings:
         console.print(_table(findings))
     console.print(f"{escape(what)}: {_summary(findings) or 'all is well'}", highlight=False, soft_wrap=True)

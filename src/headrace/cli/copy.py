@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..errors import PipelineStateError
+from ..free_memory import arrow_by_malloc
+from ..remedies import RESYNC, name_table
 from ..table_state import State
 from .entry import QuietInterrupts
 from .exit_code import ExitCode
@@ -49,12 +51,13 @@ def copy(
 
     Exit codes: 0 all tables copied; 1 tables failed, or it was stopped
     before the end; 2 wrong usage or configuration; 3 could not connect to
-    source or store; 4 ended by an error; 130 stopped at once.
+    source or store; 4 ended by an error; 5 a run of the pipeline has taken
+    over; 130 stopped at once.
     """
-    with errors_shown():
+    with errors_shown(config):
         settings = load(config, log_format, log_level, mode="copy_only")
         # Spark's modules take a second to import: only who runs a pipeline waits for them.
-        with QuietInterrupts():
+        with QuietInterrupts(), arrow_by_malloc():
             from ..pipeline import Pipeline  # noqa: PLC0415
             from ..pipeline.build import build_destinations  # noqa: PLC0415
             from ..stores import MemoryStore  # noqa: PLC0415
@@ -78,11 +81,18 @@ def copy(
 def _refuse_if_streaming(config: PipelineConfig) -> None:
     """Raise if a streaming pipeline owns these tables: its positions would no longer fit what it finds there."""
     with known_stores(config) as stores:
-        states = [state for store in stores.values() if store for state in store.get_table_states().values()]
-    streaming = [state for state in states if state.state is not State.INIT]
+        known = [store for store in stores.values() if store is not None]
+        states = [(table, state) for store in known for table, state in store.get_table_states().items()]
+        names = {
+            version.table_id: version.schema.table.name for store in known for version in store.get_table_schemas()
+        }
+    streaming = [table for table, state in states if state.state is not State.INIT]
     if streaming:
         msg = f"pipeline {config.id} streams {len(streaming)} tables to this destination already"
-        hint = "copy one of its tables again with headrace resync; or give the copy another id and another destination"
+        hint = "give the copy another id and another destination"
+        copied = sorted({str(names[table]) for table in streaming if table in names})
+        if copied:
+            hint = f"copy its tables again, of which this is the first: {name_table(RESYNC, copied[0])}; or {hint}"
         raise PipelineStateError(msg, hint=hint)
 
 

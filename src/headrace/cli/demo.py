@@ -19,9 +19,11 @@ from rich.text import Text
 
 from ..config.pipeline import PipelineConfig
 from ..demo.interrupts import Interrupted, Interrupts
+from ..free_memory import arrow_by_malloc
 from .exit_code import ExitCode
 from .failing import errors_shown
 from .stopping import end_children
+from .terminal import SafeConsole
 
 if TYPE_CHECKING:
     from ..demo.proof import TableProof
@@ -71,11 +73,12 @@ def demo(
 
     Exit codes: 0 source and lakehouse are equal, 1 they are not, 2 wrong usage, 4 ended by an error, 130 stopped.
     """
-    console = Console()
+    console = SafeConsole()
     with errors_shown(), Interrupts() as interrupts:
         try:
             # Spark's modules take a second to import: only who runs a pipeline waits for them.
-            from ..demo.run import DemoSettings, run_demo  # noqa: PLC0415
+            with arrow_by_malloc():
+                from ..demo.run import DemoSettings, run_demo  # noqa: PLC0415
 
             report = run_demo(
                 DemoSettings(directory, rows, seconds, keep, destination.value), _Screen(console), interrupts

@@ -6,6 +6,7 @@ a library that says it is not installed properly. What this module imports at it
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -40,9 +41,13 @@ def main() -> None:
     try:
         with QuietInterrupts():
             _hide_passwords()
+            # What is imported stays: looking for garbage among it takes a tenth of the start.
+            gc.disable()
             from .main import build_app  # noqa: PLC0415 - see above
 
             app = build_app(sys.argv[1] if len(sys.argv) > 1 else None)
+            gc.freeze()
+            gc.enable()
         try:
             app()
         finally:

@@ -19,6 +19,9 @@ class ExitCode(IntEnum):
     """The source or the store cannot be reached or opened, or refuses the login. Trying again later may help."""
     PIPELINE_FAILED = 4
     """An error ended it."""
+    FENCED = 5
+    """Another run of the same pipeline has taken over its destination or its store. It is safe to
+    restart this run: it logs that it waits, and continues once the other run has released the replication slot."""
     CUT_OFF = 130
     """A signal stopped it at once. For a command that stops in order at the first signal it was the second: as after a
     crash, the next start goes on where the destination stands."""

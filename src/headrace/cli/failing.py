@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import PurePath
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -17,18 +16,24 @@ from yaml import MarkedYAMLError, YAMLError
 
 from ..errors import (
     ConfigError,
+    DestinationFenced,
     HeadraceError,
     SourceAuthenticationFailed,
     SourceConnectionFailed,
     SourceInRecovery,
     SourceShutdown,
     StoreCorrupt,
+    StoreFenced,
+    StoreInUse,
     StoreIoError,
     StoreVersionError,
     TableNotFound,
 )
+from ..remedies import file_named, is_disk_full, make_room, name_file, places
 from ..telemetry.redaction import redact_text
+from .entry import without_password
 from .exit_code import ExitCode
+from .terminal import SafeConsole
 
 __all__ = ["as_advice", "errors_shown", "exit_code", "fail", "show"]
 
@@ -39,9 +44,11 @@ _UNREACHABLE = (
     SourceInRecovery,
     SourceAuthenticationFailed,
     StoreIoError,
+    StoreInUse,
     StoreCorrupt,
     StoreVersionError,
 )
+_FENCED = (DestinationFenced, StoreFenced)
 _PLACES = "settings that name places are data_dir, store.path, spool.uri and the destination's, such as its warehouse"
 _NOT_WRITABLE = f"make it writable for this user, or name another place; {_PLACES}"
 _WHAT_TO_DO = {
@@ -65,6 +72,8 @@ def exit_code(error: BaseException) -> ExitCode:
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.CUT_OFF
     known = as_advice(error)
+    if isinstance(known, _FENCED):
+        return ExitCode.FENCED
     if isinstance(known, _USAGE):
         return ExitCode.USAGE
     return ExitCode.CANNOT_CONNECT if isinstance(known, _UNREACHABLE) else ExitCode.PIPELINE_FAILED
@@ -73,12 +82,12 @@ def exit_code(error: BaseException) -> ExitCode:
 def show(error: BaseException, console: Console | None = None) -> None:
     """Print the error as advice, on standard error unless a console is given."""
     advice = as_advice(error)
-    out = console or Console(stderr=True)
+    out = console or SafeConsole(stderr=True)
     lines = [f"[bold red]error[/] {_text(advice.message)}"]
     if advice.detail:
         lines.append(f"[dim]detail[/] {_text(advice.detail)}")
     if advice.hint:
-        lines.append(f"[green]what to do[/] {_text(advice.hint)}")
+        lines.append(f"[green]what to do[/] {_text(name_file(advice.hint))}")
     # Paths and SQL are there to be copied: no breaks of ours in them.
     out.print("\n".join(lines), highlight=False, soft_wrap=True)
 
@@ -90,15 +99,19 @@ def fail(error: BaseException, code: ExitCode | None = None) -> NoReturn:
 
 
 @contextmanager
-def errors_shown() -> Iterator[None]:
-    """Around a command: whatever it raises is shown as advice and becomes an exit code."""
-    try:
-        yield
-    except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
-        # typer and click know what to do with these.
-        raise
-    except Exception as error:  # noqa: BLE001 - a user gets advice, never a traceback
-        fail(error)
+def errors_shown(file: Path | None = None, source: str | None = None) -> Iterator[None]:
+    """Around a command: whatever it raises is shown as advice and becomes an exit code.
+
+    Advice names the file that the command was given, or else the source.
+    """
+    with file_named(file, without_password(source)[0] if source else None):
+        try:
+            yield
+        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+            # typer and click know what to do with these.
+            raise
+        except Exception as error:  # noqa: BLE001 - a user gets advice, never a traceback
+            fail(error)
 
 
 def as_advice(error: BaseException) -> HeadraceError:
@@ -118,6 +131,8 @@ def _system(error: OSError) -> HeadraceError:
     said = error.strerror or type(error).__name__
     place = "" if error.filename is None else f"{error.filename}: "
     hint = _WHAT_TO_DO.get(error.errno or 0, "look at the path or address named in the message")
+    if is_disk_full(error) and isinstance(error.filename, str):
+        hint = make_room(error.filename, "then start again")
     # What the system refuses is a place that was named wrongly, as a wrong setting is.
     return ConfigError(f"{place}{said[:1].lower()}{said[1:]}", hint=hint)
 
@@ -139,9 +154,7 @@ def _yaml(error: YAMLError) -> ConfigError:
 
 def _unexpected(error: BaseException) -> HeadraceError:
     # Its message may quote a row, so only its class and place are shown.
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " < ".join(f"{PurePath(f.filename).name}:{f.lineno} {f.name}" for f in reversed(frames))
-    return HeadraceError(f"unexpected {type(error).__name__}", detail=places or None, hint=_BUG)
+    return HeadraceError(f"unexpected {type(error).__name__}", detail=places(error, 3) or None, hint=_BUG)
 
 
 def _text(text: str) -> str:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ..errors import RetryPolicy
 from ..pipeline.status import DestinationState, DestinationStatus, PipelineState, PipelineStatus, TableStatus
+from ..remedies import name_file
 from ..table_state import State
 from .figures import counted, duration, rate, size
 from .rates import Rates
@@ -126,7 +127,7 @@ def _troubles(destinations: Iterable[DestinationStatus]) -> Iterator[Text]:
             continue
         again = f"starts again by itself (failed {one.attempts} times)" if one.state is _WAITING else one.state.value
         said = f"{one.name} {again}: {' '.join(one.error.split())}"
-        remedy = f" → {one.hint}" if one.hint else ""
+        remedy = f" → {name_file(one.hint)}" if one.hint else ""
         yield Text.assemble((said, "red"), (remedy, "green"), no_wrap=True, overflow="ellipsis")
 
 
@@ -173,7 +174,7 @@ def _failure(table: TableStatus) -> Text:
     state = table.state
     again = f"tries again (failed {table.attempts} times): " if state.retry_policy is RetryPolicy.TIMED else ""
     reason = " ".join((state.reason or "").split())
-    remedy = f" → {state.solution}" if state.solution else ""
+    remedy = f" → {name_file(state.solution)}" if state.solution else ""
     return Text.assemble((f"{again}{reason}", "red"), (remedy, "green"), no_wrap=True, overflow="ellipsis")
 
 

@@ -48,7 +48,7 @@ _METRICS_PORT = "metrics port"
 
 def _destination(config: PipelineConfig) -> Iterator[Finding]:
     if not config.lanes:
-        message = "the configuration names no destination: `headrace run` cannot start it"
+        message = "the configuration names no destination: it cannot be run"
         yield Finding("destination", Severity.ERROR, message, "add a section destination with a kind, such as iceberg")
     for kind in dict.fromkeys(destination.kind for destination in config.lanes.values()):
         missing = [package for package in _PACKAGES.get(kind, ()) if find_spec(package) is None]

@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, TextIO
 
 import structlog
-from rich.console import Console
 from rich.text import Text
+
+from .terminal import SafeConsole
 
 __all__ = ["LogLines", "readable"]
 
@@ -39,7 +40,7 @@ class LogLines:
         self._silent = False
         self._original = os.dup(_STDERR)
         self._file: TextIO = os.fdopen(self._original, "w", buffering=1, encoding="utf-8", errors="replace")
-        self.console = Console(file=self._file, force_terminal=force_terminal)
+        self.console = SafeConsole(file=self._file, force_terminal=force_terminal)
         self.printing = threading.RLock()
         """Held while something is printed: rich's own locks let a view and a line above it meet on the screen."""
         self._reader, self._writer = os.pipe()

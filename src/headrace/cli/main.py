@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import __version__
+from ..free_memory import arrow_by_malloc
 
 __all__ = ["app", "build_app"]
 
@@ -64,7 +65,8 @@ def build_app(only: str | None = None) -> typer.Typer:
     )
     built.callback(help=_HELP)(_headrace)
     for name in [only.replace("-", "_")] if only in {name.replace("_", "-") for name in _COMMANDS} else _COMMANDS:
-        module = import_module(f".{name}", __package__)
+        with arrow_by_malloc():
+            module = import_module(f".{name}", __package__)
         group = getattr(module, f"{name}_app", None)
         if group is not None:
             built.add_typer(group, name=name)

@@ -20,12 +20,15 @@ from .exit_code import ExitCode
 from .failing import errors_shown
 from .figures import counted
 from .run import ConfigPath
+from .terminal import SafeConsole
 
 if TYPE_CHECKING:
     from ..config.destination import DestinationConfig
     from ..config.pipeline import PipelineConfig
+    from ..destinations.contract import DestinationContext
     from ..destinations.parquet import ParquetLog
     from ..pipeline.replaying import Replayed, Until
+    from ..stores.contract import StateStore
 
 __all__ = ["replay"]
 
@@ -67,10 +70,9 @@ def replay(
 
     First the rows of the initial copies, then every change in commit
     order, batch by batch as the pipeline wrote them: what comes out is
-    what a pipeline straight to that destination would have written. The
-    source database is not asked. A replay that was stopped or killed goes
-    on where the destination stands; the next one brings what the log has
-    got since. With --until, all tables are as they were at one moment. A
+    what a pipeline straight to that destination would have written. A
+    replay that was stopped or killed goes on where the destination stands;
+    the next one brings what the log has got since. With --until, all tables are as they were at one moment. A
     table that the log was begun anew with, by a resync, is written anew.
 
     The configuration's transforms apply to the log as to a source. If it
@@ -86,8 +88,12 @@ def replay(
 
         headrace replay s3://lake/changes lakehouse.yaml --until 2026-11-16T12:00:00
 
+    It is refused while the pipeline that owns the destination's tables
+    runs. The source is asked for that only, and may be out of reach.
+
     Exit codes: 0 done; 1 stopped by a signal before the end; 2 wrong usage
-    or configuration; 4 ended by an error; 130 stopped at once.
+    or configuration; 4 ended by an error; 5 a run of the pipeline has taken
+    over; 130 stopped at once.
     """
     with errors_shown():
         settings = load_pipeline_config(config)
@@ -165,7 +171,6 @@ def _replayed(
     with QuietInterrupts():
         import psutil  # noqa: PLC0415
 
-        from ..destinations.contract import DestinationContext  # noqa: PLC0415
         from ..destinations.transforms import transformed  # noqa: PLC0415
         from ..destinations.translated import Translated  # noqa: PLC0415
         from ..pipeline.build import build_destinations, prepare_directory, spark_config  # noqa: PLC0415
@@ -189,7 +194,7 @@ def _replayed(
         ):
             store = SqliteStore(path, settings.id)
             try:
-                context = DestinationContext(settings.id, store, spark, quarantine=settings.quarantine)
+                context = _context(settings, store, spark)
                 asked = lambda: signals.asked is not None  # noqa: E731
                 outer = Translated(transformed(destination, settings.transforms))
                 replay = Replay(log, outer, context, store, progress=progress, stopping=asked)
@@ -201,17 +206,31 @@ def _replayed(
         end_children(_LEAVE_S, others)
 
 
+def _context(settings: PipelineConfig, store: StateStore, spark: Any) -> DestinationContext:
+    from ..destinations.contract import DestinationContext  # noqa: PLC0415
+    from ..pipeline.build import name_run  # noqa: PLC0415
+    from ..pipeline.source import Source  # noqa: PLC0415
+
+    return DestinationContext(
+        settings.id,
+        store,
+        spark,
+        quarantine=settings.quarantine,
+        run_id=name_run("replay"),
+        check_owner=Source(settings).require_stopped,
+    )
+
+
 @contextmanager
 def _shown() -> Iterator[Callable[[Replayed], None]]:
     """A bar on a terminal; elsewhere nothing."""
-    from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     if not sys.stderr.isatty():
         yield lambda _: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=SafeConsole(stderr=True)) as bar:
         task = bar.add_task("replaying", total=None)
 
         def progress(replayed: Replayed) -> None:

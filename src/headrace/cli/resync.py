@@ -53,7 +53,7 @@ def resync(config: ConfigPath, tables: _Tables, wait: Wait = False, destination:
     failed; 2 wrong usage or configuration, or no such table; 3 could not
     open the store; 130 no longer waiting, the request stands.
     """
-    with errors_shown():
+    with errors_shown(config):
         settings = load_pipeline_config(config)
         with required_stores(settings, destination) as stores:
             source = look_at_source(settings)

@@ -8,6 +8,7 @@ import typer
 
 from ..config.load import load_pipeline_config
 from ..errors import PipelineStateError
+from ..remedies import RESYNC, name_table
 from ..stores import PipelineStore
 from ..stores.requests import RequestKind
 from ..table_state import State
@@ -55,7 +56,7 @@ def rollback(
     that has not failed; 3 could not open the store; 130 no longer
     waiting, the request stands.
     """
-    with errors_shown():
+    with errors_shown(config):
         settings = load_pipeline_config(config)
         with required_stores(settings, destination) as stores:
             source = look_at_source(settings)
@@ -80,5 +81,6 @@ def _failed(stores: list[PipelineStore], table_id: int, name: str) -> list[Pipel
     failed = [store for store, state in states if state is State.ERRORED]
     if not failed:
         msg = f"table {name} has not failed: it is in state {states[0][1].value}"
-        fail(PipelineStateError(msg, hint="nothing to do; to copy it again, use headrace resync"), ExitCode.USAGE)
+        hint = f"nothing to do; to copy it again: {name_table(RESYNC, name)}"
+        fail(PipelineStateError(msg, hint=hint), ExitCode.USAGE)
     return failed

@@ -11,9 +11,10 @@ import typer
 from ..config.load import load_pipeline_config
 from ..config.telemetry import LogFormat, LogLevel
 from ..errors import PipelineError
+from ..free_memory import arrow_by_malloc
 from .entry import QuietInterrupts
 from .exit_code import ExitCode
-from .failing import errors_shown, fail
+from .failing import errors_shown, exit_code, fail
 
 if TYPE_CHECKING:
     from ..config.pipeline import PipelineConfig
@@ -76,12 +77,13 @@ def run(
 
     Exit codes: 0 stopped by a signal, in order; 1 a copy_only pipeline
     could not copy all tables; 2 wrong usage or configuration; 3 could not
-    connect to source or store; 4 ended by an error; 130 stopped at once.
+    connect to source or store; 4 ended by an error; 5 another run has
+    taken over; 130 stopped at once.
     """
-    with errors_shown():
+    with errors_shown(config):
         settings = load(config, log_format, log_level)
         # Spark's modules take a second to import: only who runs a pipeline waits for them.
-        with QuietInterrupts():
+        with QuietInterrupts(), arrow_by_malloc():
             from ..pipeline import Pipeline  # noqa: PLC0415
             from ..pipeline.build import build_destinations, build_stores  # noqa: PLC0415
             from .running import Showing, run_in_foreground  # noqa: PLC0415
@@ -107,4 +109,5 @@ def ended_by_error(ended: Ended, error: BaseException) -> NoReturn:
     # Of a pipeline that has run, an error of any kind means that it ended; before, the kind says why it did not start.
     if type(error) is PipelineError:
         fail(error, ExitCode.NOT_WELL)
-    fail(error, ExitCode.PIPELINE_FAILED if ended.was_running else None)
+    code = exit_code(error)
+    fail(error, ExitCode.PIPELINE_FAILED if ended.was_running and code is not ExitCode.FENCED else code)

@@ -11,9 +11,10 @@ from ..config.connection import PgConnectionConfig
 from ..config.load import load_pipeline_config
 from ..errors import ConfigError, SourceInRecovery, SourcePermissionDenied
 from ..postgres.connection import parse_conninfo
-from ..postgres.source import VERSION, InstallResult, install_sql, uninstall_sql
-from ..postgres.source import install as install_at
-from ..postgres.source import uninstall as uninstall_at
+from ..postgres.source.install import InstallResult
+from ..postgres.source.install import install as install_at
+from ..postgres.source.install import uninstall as uninstall_at
+from ..postgres.source.script import VERSION, install_sql, uninstall_sql
 from .connecting import connected
 from .exit_code import ExitCode
 from .failing import errors_shown, fail
@@ -65,7 +66,7 @@ def install(config: _Config = None, source: _Source = None, password_file: _Pass
     Exit codes: 0 installed, or was already; 1 the role may not; 2 wrong
     usage or configuration; 3 could not connect.
     """
-    with errors_shown():
+    with errors_shown(config, source):
         where = _where(config, source, password_file)
         with connected(where, "source") as connection:
             try:
@@ -111,7 +112,7 @@ def uninstall(
     Exit codes: 0 removed, or there was nothing; 1 the role may not, or you
     said no; 2 wrong usage or configuration; 3 could not connect.
     """
-    with errors_shown():
+    with errors_shown(config, source):
         where = _where(config, source, password_file)
         with connected(where, "source") as connection:
             _confirm(where, yes)

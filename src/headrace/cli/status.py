@@ -20,6 +20,7 @@ from .failing import errors_shown
 from .known_store import known_stores, lane_names
 from .resync import OneDestination
 from .run import ConfigPath
+from .terminal import SafeConsole
 
 if TYPE_CHECKING:
     from ..config.pipeline import PipelineConfig
@@ -69,7 +70,7 @@ def status(
     usage or configuration; 3 could not connect to source or store
     (what else is known is shown all the same).
     """
-    with errors_shown():
+    with errors_shown(config):
         settings = load_pipeline_config(config)
         if not watch:
             raise typer.Exit(_show_once(settings, as_json, destination))
@@ -119,7 +120,7 @@ def _print(parts: list[RenderableType]) -> None:
 
 
 def _console() -> Console:
-    console = Console()
+    console = SafeConsole()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         # A file or a pipe has no width; rich would squeeze the table into 80 columns.
         console.width = _WIDTH

@@ -13,6 +13,7 @@ from ..config.pipeline import PipelineConfig, StoreKind
 from ..errors import HeadraceError, RetryPolicy
 from ..pipeline.observation import Observation, TableObservation
 from ..postgres.slots import SlotState
+from ..remedies import ROLLBACK, has_command, name_file, name_table
 from ..stores.records import Heartbeat
 from ..table_state import State
 from ..telemetry.redaction import redact_text
@@ -169,15 +170,17 @@ def _problems(config: PipelineConfig, seen: Observation, store_error: HeadraceEr
 def _failure(table: TableObservation) -> Text:
     state, name = table.state, table.destination
     assert state is not None
-    where, option = (f" at {name}", f" --destination {name}") if name else ("", "")
-    command = f"then: headrace rollback FILE {_name(table)}{option}"
-    again = "it is tried again by itself" if state.retry_policy is RetryPolicy.TIMED else command
-    advice = "; ".join(filter(None, (state.solution, again)))
+    where = f" at {name}" if name else ""
+    solution = state.solution or ""
+    again = "it is tried again by itself" if state.retry_policy is RetryPolicy.TIMED else f"then: {ROLLBACK}"
+    if state.retry_policy is not RetryPolicy.TIMED and has_command(solution):
+        again = ""  # not every table that failed is brought back by a rollback: the solution knows
+    advice = name_table("; ".join(filter(None, (solution, again))), _name(table), name)
     return _problem(f"{_name(table)} failed{where}: {state.reason}", advice)
 
 
 def _problem(what: str, advice: str) -> Text:
-    return Text.assemble(("error ", "bold red"), redact_text(what), "\n", ("what to do ", "green"), advice)
+    return Text.assemble(("error ", "bold red"), redact_text(what), "\n", ("what to do ", "green"), name_file(advice))
 
 
 def as_json(config: PipelineConfig, seen: Observation, store_error: HeadraceError | None = None) -> dict[str, Any]:
@@ -194,9 +197,9 @@ def as_json(config: PipelineConfig, seen: Observation, store_error: HeadraceErro
         "slot": _slot_json(config, seen),
         "spool": None if seen.spool is None else _spool_json(seen),
         "heartbeats": {name: _heartbeat_json(seen, report) for name, report in seen.heartbeats.items()},
-        "problems": [{"message": redact_text(one.message), "hint": one.hint} for one in seen.problems],
+        "problems": [{"message": redact_text(one.message), "hint": name_file(one.hint)} for one in seen.problems],
         "errors": {
-            place: {"message": redact_text(str(error)), "hint": error.hint}
+            place: {"message": redact_text(str(error)), "hint": name_file(error.hint)}
             for place, error in (("source", seen.source_error), ("spool", seen.spool_error), ("store", store_error),
                                  ("publication", seen.source.publication_error if seen.source else None))
             if error is not None
@@ -226,7 +229,7 @@ def _table_json(table: TableObservation) -> dict[str, Any]:
         "state": state.state.value if state is not None else None,
         "since": _text(table.since.isoformat() if table.since is not None else None),
         "reason": state.reason if state is not None else None,
-        "solution": state.solution if state is not None else None,
+        "solution": name_file(state.solution) if state is not None and state.solution is not None else None,
         "retry": _text(state.retry_policy.value if state is not None and state.retry_policy is not None else None),
         "position": _text(table.position),
         "copied_rows": table.copied_rows,

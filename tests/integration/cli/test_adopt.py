@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from headrace.pipeline.source import Source as PipelineSource
 from headrace.postgres.publications import published_tables
 from headrace.spool.name import IdleMark
 from headrace.spool.owner import owner_of
+from headrace.spool.place import publish_json
 from headrace.stores import SqliteStore
 from headrace.testing import PostgresServer
 from headrace.testing.postgres import PASSWORD
@@ -75,8 +75,10 @@ def upgraded(conninfo: str, connection: Connection, tmp_path: Path) -> Source:
     with source.receiving() as running:
         end = source.insert(1, 10)
         running.wait(lambda status: status.confirmed >= end)
-    owner = source.root / "spool" / "owner.json"
-    owner.write_text(json.dumps({**json.loads(owner.read_text()), "system_id": "1"}))
+    place = source.spool().place
+    owner = owner_of(place)
+    assert owner is not None
+    publish_json(place, "owner.json", {"system_id": "1", "database": owner.database, "slot": owner.slot})
     return source
 
 

@@ -218,4 +218,4 @@ def test_copy_refuses_tables_that_a_pipeline_streams(conninfo: str, tmp_path: Pa
     result = here.invoke(app, ["copy", str(path), "--no-live"])
     assert result.exit_code == 4
     assert "pipeline 7 streams 1 tables to this destination already" in result.stderr
-    assert "headrace resync" in result.stderr
+    assert "give the copy another id" in result.stderr

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from commanding import invoke, write_config
-from headrace.postgres.source import VERSION, install_sql, installed_version, uninstall_sql
+from headrace.postgres.source.install import installed_version
+from headrace.postgres.source.script import VERSION, install_sql, uninstall_sql
 from headrace.testing.postgres import PASSWORD
 
 Connection = psycopg.Connection[Any]

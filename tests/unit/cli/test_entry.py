@@ -1,9 +1,10 @@
-"""Connection strings on the command line lose their password before anything else happens."""
+"""Connection strings on the command line lose their password before anything else happens; help comes at once."""
 
 from __future__ import annotations
 
 import pytest
 
+from commanding import HEAVY, run_and_list_modules
 from headrace.cli.entry import without_password
 from headrace.postgres.connection import parse_conninfo
 
@@ -44,3 +45,11 @@ def test_libpq_reads_the_same_password(secret: str) -> None:
     assert read is not None
     left, found = without_password(conninfo)
     assert (left, found) == ("host=h dbname=d", read.get_secret_value() == secret and secret)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("check", "--help"), ("status", "--help")])
+def test_help_loads_neither_spark_nor_arrow(arguments: tuple[str, ...]) -> None:
+    output, loaded = run_and_list_modules(*arguments)
+    assert "headrace" in output
+    assert "typer" in loaded
+    assert loaded & HEAVY == set()

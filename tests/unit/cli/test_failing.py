@@ -16,12 +16,15 @@ from headrace.cli.failing import as_advice, errors_shown, exit_code, show
 from headrace.errors import (
     ConfigError,
     DestinationError,
+    DestinationFenced,
     HeadraceError,
     PublicationNotFound,
     SourceAuthenticationFailed,
     SourceConnectionFailed,
     SparkUnavailable,
     StoreCorrupt,
+    StoreFenced,
+    StoreInUse,
     StoreIoError,
     TableNotFound,
 )
@@ -59,6 +62,9 @@ def test_no_line_is_broken_and_no_password_shown() -> None:
         (SourceAuthenticationFailed("x"), ExitCode.CANNOT_CONNECT),
         (StoreIoError("x"), ExitCode.CANNOT_CONNECT),
         (StoreCorrupt("x"), ExitCode.CANNOT_CONNECT),
+        (StoreInUse("x"), ExitCode.CANNOT_CONNECT),
+        (StoreFenced("x"), ExitCode.FENCED),
+        (DestinationFenced("x"), ExitCode.FENCED),
         (PublicationNotFound("x"), ExitCode.PIPELINE_FAILED),
         (SparkUnavailable("x"), ExitCode.PIPELINE_FAILED),
         (DestinationError("x"), ExitCode.PIPELINE_FAILED),
@@ -75,7 +81,7 @@ def test_each_error_has_an_exit_code(error: BaseException, code: ExitCode) -> No
     [
         (errno.EROFS, "read-only file system", "data_dir"),
         (errno.EACCES, "permission denied", "writable"),
-        (errno.ENOSPC, "no space left on device", "room"),
+        (errno.ENOSPC, "no space left on device", "then start again"),
         (errno.EXDEV, "invalid cross-device link", "named in the message"),
     ],
 )

@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
 from headrace.cli.status_view import as_json, render
+from headrace.cli.terminal import SafeConsole
 from headrace.config.pipeline import PipelineConfig
 from headrace.errors import HeadraceError, PublicationNotFound, RetryPolicy, SourceConnectionFailed, StoreIoError
 from headrace.lsn import Lsn
 from headrace.pipeline.observation import Observation, SourceObservation, SpoolObservation, TableObservation
 from headrace.postgres.slots import SlotState
+from headrace.remedies import file_named
 from headrace.schema import TableName
 from headrace.spool import Segment
 from headrace.stores import RequestKind
@@ -69,7 +74,13 @@ def test_a_failed_table_says_why_and_what_to_do() -> None:
     seen = replace(WELL, tables=[ORDERS, replace(ORDERS, name=TableName("public", "b"), state=FAILED)])
     text = page(seen)
     assert "error public.b failed: no such type" in text
-    assert "what to do give it one; then: headrace rollback FILE public.b" in text
+    assert "what to do give it one; then: headrace rollback PIPELINE.YAML public.b" in text
+    with file_named("my pipeline.yaml"):
+        assert "then: headrace rollback 'my pipeline.yaml' public.b" in page(seen)
+        damaged = replace(FAILED, solution="copy it again: headrace resync PIPELINE.YAML public.orders")
+        text = page(replace(WELL, tables=[replace(ORDERS, state=damaged)]))
+    assert "what to do copy it again: headrace resync 'my pipeline.yaml' public.orders\n" in text
+    assert "rollback" not in text
     timed = replace(FAILED, retry_policy=RetryPolicy.TIMED)
     assert "it is tried again by itself" in page(replace(WELL, tables=[replace(ORDERS, state=timed)]))
     (found,) = [table for table in as_json(CONFIG, seen)["tables"] if table["name"] == "b"]
@@ -172,7 +183,7 @@ def test_several_destinations_have_a_line_each_and_a_list_each() -> None:
     assert "public.orders  lake         ready" in text
     assert "public.orders  duck         errored" in text
     assert "error public.orders failed at duck: no such type" in text
-    assert "then: headrace rollback FILE public.orders --destination duck" in text
+    assert "then: headrace rollback PIPELINE.YAML public.orders --destination duck" in text
     found = as_json(CONFIG, seen)
     assert [(one["name"], [table["state"] for table in one["tables"]]) for one in found["destinations"]] == [
         ("lake", ["ready"]),
@@ -181,3 +192,18 @@ def test_several_destinations_have_a_line_each_and_a_list_each() -> None:
     assert [table["destination"] for table in found["tables"]] == ["lake", "duck"]
     assert [one["name"] for one in as_json(CONFIG, WELL)["destinations"]] == [None]
     assert "destination" not in page(WELL)
+
+
+def test_names_do_not_steer_the_terminal() -> None:
+    """Anybody who may create a table at the source names it."""
+    name = "public.esc\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
+    out = io.StringIO()
+    console = SafeConsole(file=out, force_terminal=True, width=200)
+    table = Table("name")
+    table.add_row(Text(name, "red"))
+    console.print(table)
+    console.print(Text(name), soft_wrap=True)
+    console.print(escape(name), highlight=False)
+    found = out.getvalue()
+    assert found.count(r"public.esc\x1b") == 3
+    assert [steering for steering in ("\x1b[2J", "\x1b]0", "\x9b", "\u202e") if steering in found] == []
