@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import socket
+from contextlib import closing
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.destinations.contract import Destination, DestinationContext
-from headrace.errors import DestinationFenced, PipelineStateError, SlotInUse, SpoolInUse
+from headrace.errors import DestinationFenced, PipelineStateError, SlotInUse, SpoolInUse, StoreFenced
 from headrace.pipeline import Pipeline, PipelineState
 from headrace.pipeline.status import DestinationState
-from headrace.stores import MemoryStore, SqliteStore
+from headrace.stores import MemoryStore, PostgresStore, SqliteStore
 from headrace.table_state import State
 from headrace.testing.durable_destination import DurableDestination
 from headrace.testing.faulty_destination import FaultyDestination
@@ -147,11 +151,15 @@ def test_a_run_that_is_replaced_while_it_copies_ends(
 ) -> None:
     create_tables(connection)
     path, store = tmp_path / "destination.db", MemoryStore()
-    before_first: list[Callable[[], None]] = [lambda: claim_as_another_run(path)]
+    lock, claimed = Lock(), list[bool]()
 
     def replaced(method: str, _: str | None) -> None:
-        if method == "write_table_rows" and before_first:
-            before_first.pop()()
+        # Both tables are copied at the same time: no rows are written before the other run has claimed the destination.
+        if method == "write_table_rows":
+            with lock:
+                if not claimed:
+                    claim_as_another_run(path)
+                    claimed.append(True)
 
     destination = FaultyDestination(DurableDestination(path), replaced)
     with Pipeline(pipeline_config(conninfo, tmp_path), store, destination, spark=spark) as pipeline:
@@ -159,6 +167,55 @@ def test_a_run_that_is_replaced_while_it_copies_ends(
         fenced(pipeline)
     assert State.ERRORED not in {state.state for state in store.get_table_states().values()}
     assert not DurableDestination(path).tables()
+
+
+def test_a_run_waits_for_the_store_of_another(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+) -> None:
+    create_tables(connection)
+    destination = Watched(tmp_path / "destination.db")
+    with closing(PostgresStore(conninfo, 1)) as other, closing(PostgresStore(conninfo, 1)) as store:
+        # Given a run that reads another slot, or lost its connection to the source
+        other.take_lease(lambda _: None)
+        with (
+            capture_logs() as logs,
+            piped(pipeline_config(conninfo, tmp_path), store, destination.destination, spark) as waiting,
+        ):
+            waiting.until(lambda: any(entry["event"] == "waiting for the store" for entry in logs))
+            told = next(entry for entry in logs if entry["event"] == "waiting for the store")
+            assert f"process {os.getpid()} on {socket.gethostname()}, since 20" in told["error"]
+            assert destination.calls == ["startup"]
+            # When that was killed, and its lease expires
+            connection.execute("UPDATE headrace.lease SET expires_at = now()")
+            waiting.until_ready()
+            change(connection)
+            wait_equal(waiting, connection, destination.inner, A, B)
+        # Then an orderly stop leaves no lease.
+        assert connection.execute("SELECT * FROM headrace.lease").fetchall() == []
+
+
+def test_a_run_whose_store_was_taken_over_ends_and_blames_no_table(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path
+) -> None:
+    create_tables(connection)
+    destination = DurableDestination(tmp_path / "destination.db")
+    with closing(PostgresStore(conninfo, 1)) as store, closing(PostgresStore(conninfo, 1)) as other:
+        with Pipeline(pipeline_config(conninfo, tmp_path), store, destination, spark=spark) as pipeline:
+            pipeline.start()
+            Piped(pipeline).until_ready()
+            change(connection)
+            wait_equal(Piped(pipeline), connection, destination, A, B)
+            connection.execute("UPDATE headrace.lease SET expires_at = now() - interval '1 min'")
+            other.take_lease(lambda _: None)
+            progress, states = other.get_all_progress(), other.get_table_states()
+            change(connection)
+            with pytest.raises(StoreFenced, match=r"taken over the store: the lease is held by process \d+ on "):
+                pipeline.wait(PATIENCE_S)
+        assert (other.get_all_progress(), other.get_table_states()) == (progress, states)
+        # The heartbeat of the one that ended does not hide the other's.
+        heartbeat = other.get_heartbeat()
+        assert heartbeat is None or heartbeat.state == "running"
+        other.renew_lease()
 
 
 def test_one_of_several_destinations_is_taken_over_and_the_other_goes_on(
