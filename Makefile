@@ -38,7 +38,7 @@ $(UV): requirements/uv.txt
 .tools/java:
 	@JAVA_HOME="$(FOUND_JAVA_HOME)" tools/java.sh $@
 
-.PHONY: help setup lint fmt types imports test test-matrix test-long test-kill test-memory test-pipeline-kill test-iceberg-oracle test-iceberg-kill test-schema-walk demo fuzz bench-source bench-copy bench-engine bench lock clean
+.PHONY: help setup lint fmt types imports test test-matrix test-long test-faults test-kill test-memory test-soak test-pipeline-kill test-iceberg-oracle test-iceberg-kill test-schema-walk demo fuzz bench-source bench-copy bench-engine bench lock clean
 
 setup: .venv/synced .tools/java ## create the locked environment in .venv, find or install a Java
 
@@ -79,13 +79,22 @@ run-%: setup
 	cat .cache/runs/$*.log; exit $$code
 
 test-long: setup ## the full-size fault, kill and memory tests
-	$(PYTEST) -m long
+	$(PYTEST) -m "long and not soak"
+
+test-faults: setup ## the full-size fault tests (catalog, log, object store, source, disk): at most 75 minutes on 2 cores
+	$(PYTEST) -m "long and faults"
 
 test-kill: setup ## 200 random kill -9 of the receiver under load, compared with pg_recvlogical
 	$(PYTEST) -m long tests/faults/test_receiver_kills.py
 
 test-memory: setup ## a transaction of 5 million rows: the receiver's peak memory, streamed and at commit
 	$(PYTEST) -s -m long tests/faults/test_receiver_memory.py
+
+test-soak: export HEADRACE_SOAK_MINUTES = $(or $(MINUTES),60)
+test-soak: export HEADRACE_SOAK_DESTINATION = $(or $(DESTINATION),iceberg)
+test-soak: export HEADRACE_SOAK_LOAD = $(LOAD)
+test-soak: setup ## an hour of mixed load into Iceberg: memory, descriptors and threads must not grow; MINUTES=20, DESTINATION=delta|duckdb|ducklake, LOAD=shop
+	$(PYTEST) -s -m soak tests/faults/test_soak.py
 
 test-pipeline-kill: setup ## 50 random kill -9 of the pipeline's whole process tree under load
 	$(PYTEST) -s -m long tests/faults/test_pipeline_kills.py

@@ -29,6 +29,8 @@ from headrace.errors import DestinationError
 from headrace.lsn import Lsn
 from headrace.stores import MemoryStore
 from headrace.testing.example_tables import example_table
+from headrace.testing.http_proxy import Fault as HttpFault
+from headrace.testing.http_proxy import HttpProxy, Request
 from headrace.testing.local_rows import (
     Altered,
     Deleted,
@@ -51,7 +53,9 @@ __all__ = [
     "Fault",
     "FaultedTable",
     "IcebergFaults",
+    "answered_around",
     "delta_table",
+    "http_table",
     "iceberg_table",
     "killed_jvm",
     "lost_around",
@@ -210,17 +214,47 @@ def delta_table(warehouse: Path, spark: Any) -> Iterator[FaultedTable]:
 @contextlib.contextmanager
 def rest_table(warehouse: Path, spark: Any) -> Iterator[tuple[FaultedTable, TcpProxy]]:
     """An Iceberg table whose REST catalog is reached through a proxy, and read without it."""
-    with RestCatalogServer(warehouse) as rest, TcpProxy(rest.port) as proxy:
-        catalog = {
-            "type": "rest",
-            "uri": f"http://127.0.0.1:{proxy.port}",
-            "properties": {"rest.client.max-retries": "1"},
-        }
-        settings = {"warehouse": str(warehouse), "catalog": catalog, "maintenance": MAINTENANCE}
-        reader = partial(load_catalog, "rest", type="rest", uri=rest.uri)
-        with iceberg_table(IcebergConfig.model_validate(settings), reader, spark) as table:
-            yield table, proxy
-            proxy.heal()
+    with (
+        RestCatalogServer(warehouse) as rest,
+        TcpProxy(rest.port) as proxy,
+        _rest_table(rest, proxy.port, warehouse, spark) as table,
+    ):
+        yield table, proxy
+        proxy.heal()
+
+
+@contextlib.contextmanager
+def http_table(warehouse: Path, spark: Any) -> Iterator[tuple[FaultedTable, HttpProxy]]:
+    """An Iceberg table whose REST catalog is reached through a proxy that can answer in its place."""
+    with (
+        RestCatalogServer(warehouse) as rest,
+        HttpProxy(rest.port) as proxy,
+        _rest_table(rest, proxy.port, warehouse, spark) as table,
+    ):
+        yield table, proxy
+
+
+def _rest_table(
+    rest: RestCatalogServer, port: int, warehouse: Path, spark: Any
+) -> contextlib.AbstractContextManager[FaultedTable]:
+    catalog = {"type": "rest", "uri": f"http://127.0.0.1:{port}", "properties": {"rest.client.max-retries": "1"}}
+    settings = {"warehouse": str(warehouse), "catalog": catalog, "maintenance": MAINTENANCE}
+    reader = partial(load_catalog, "rest", type="rest", uri=rest.uri)
+    return iceberg_table(IcebergConfig.model_validate(settings), reader, spark)
+
+
+@contextlib.contextmanager
+def answered_around(proxy: HttpProxy, fault: HttpFault, times: int, table: str) -> Iterator[None]:
+    """Have the next commits to a table meet a fault of HTTP, until the block ends."""
+    namespace, name = table.split(".")
+    met = proxy.met
+
+    def is_commit(request: Request) -> bool:
+        return request.method == "POST" and request.target == f"/v1/namespaces/{namespace}/tables/{name}"
+
+    with proxy.misbehaving(fault, is_commit, times):
+        yield
+    assert proxy.met > met, "no commit was sent"
 
 
 @contextlib.contextmanager

@@ -126,9 +126,12 @@ class StreamedTable:
         return {row[0]: row for row in rows}
 
     def scan(self, snapshot: int | None = None) -> pa.Table:
+        return self.reader().scan(snapshot_id=snapshot).to_arrow()
+
+    def reader(self) -> Any:
+        """Load the table with pyiceberg, as it is now."""
         uri = f"sqlite:///{self.warehouse}/catalog.db"
-        reader = load_catalog("headrace", type="sql", uri=uri)
-        return reader.load_table("public.t").scan(snapshot_id=snapshot).to_arrow()
+        return load_catalog("headrace", type="sql", uri=uri).load_table("public.t")
 
     def metadata(self) -> str:
         """Where the table's current metadata is."""

@@ -10,10 +10,22 @@ from typing import Any
 
 import pytest
 
-from commit_faults import OPERATIONS, DeltaFaults, Fault, delta_table, killed_jvm, lost_around, rest_table
+from commit_faults import (
+    OPERATIONS,
+    DeltaFaults,
+    Fault,
+    answered_around,
+    delta_table,
+    http_table,
+    killed_jvm,
+    lost_around,
+    rest_table,
+)
+from headrace.testing.http_proxy import Fault as HttpFault
+from headrace.testing.http_proxy import answered
 from headrace.testing.proxy import Loss
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.faults]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -21,6 +33,27 @@ pytestmark = pytest.mark.long
 def test_a_rest_catalog_is_lost(operation: str, loss: Loss, tmp_path: Path, spark: Any) -> None:
     with rest_table(tmp_path / "warehouse", spark) as (table, proxy):
         table.faulted(operation, partial(lost_around, proxy, loss))
+
+
+# How often, because Iceberg's client repeats some requests by itself.
+ANSWERS: dict[str, tuple[HttpFault, int]] = {
+    "503": (answered(503), 100),
+    "503 once": (answered(503), 1),
+    "504": (answered(504), 100),
+    "503 although committed": (answered(503, carried_out=True), 1),
+    "503 always although committed": (answered(503, carried_out=True), 100),
+    "504 although committed": (answered(504, carried_out=True), 1),
+}
+# One after the other on one table.
+IN_ORDER = ("append", "merge", "copy", "quarantine", "compaction", "truncate", "alter")
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_rest_catalog_answers_an_error(answer: str, tmp_path: Path, spark: Any) -> None:
+    fault, times = ANSWERS[answer]
+    with http_table(tmp_path / "warehouse", spark) as (table, proxy):
+        for operation in IN_ORDER:
+            table.faulted(operation, partial(answered_around, proxy, fault, times))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -31,7 +31,15 @@ PATIENCE_S = 240
 # Lives take turns: what one has begun, the next goes on with.
 BY_KEY = {"initial_copy": {"key_ranges_over_bytes": 0, "rows_per_range": 300}, "max_copy_connections_per_table": 2}
 # Orphans of earlier runs go at the first look; old snapshots stay for as long as a reader here may take.
-MAINTENANCE = {"interval_s": 2, "small_files": 5, "deleted_ratio": 0.1, "snapshot_age_s": 20, "snapshots_kept": 10}
+MAINTENANCE = {
+    "interval_s": 2,
+    "small_files": 5,
+    "deleted_ratio": 0.1,
+    "snapshot_age_s": 20,
+    "snapshots_kept": 10,
+    # In the end the disk has the files of the tables and no others.
+    "retention_s": 0,
+}
 POINTS = ("commit.before", "commit.after", "rewrite.before", "rewrite.after")
 
 

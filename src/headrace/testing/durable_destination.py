@@ -111,6 +111,8 @@ class DurableDestination:
             if source is not None and before is not None and source != before:
                 msg = f"pipeline {context.pipeline_id} at {self._path} belongs to {before}, not to {source}"
                 raise DestinationRejected(msg, hint="give one of the two pipelines another id")
+            if before is not None:
+                context.check_owner(before)
             row = (context.pipeline_id, epoch + 1, context.run_id, source or before)
             connection.execute("INSERT OR REPLACE INTO owner VALUES (?, ?, ?, ?)", row)
         self._epoch = epoch + 1

@@ -92,7 +92,7 @@ class Put:
             assert snapshot is not None
             self.marked = snapshot.snapshot_id
         else:
-            self.marked = self._delta().history(1).collect()[0]["version"]
+            self.marked = self.spark.sql(f"DESCRIBE HISTORY {self._delta()} LIMIT 1").collect()[0]["version"]
 
     def put_back(self) -> None:
         if self.kind == "duckdb":
@@ -111,16 +111,14 @@ class Put:
                 session.conf.set(f"spark.sql.catalog.headrace{key}", value)
             session.sql(f"CALL headrace.system.rollback_to_snapshot('{T}', {self.marked})").collect()
         else:
-            self._delta().restoreToVersion(self.marked)
+            self.spark.sql(f"RESTORE TABLE {self._delta()} TO VERSION AS OF {self.marked}").collect()
 
     def _iceberg(self) -> Any:
         catalog = load_catalog("headrace", type="sql", uri=f"sqlite:///{self.root}/catalog.db")
         return catalog.load_table(T)
 
-    def _delta(self) -> Any:
-        from delta.tables import DeltaTable
-
-        return DeltaTable.forPath(self.spark, str(table_directory(self.root, "public", "t")))
+    def _delta(self) -> str:
+        return f"delta.`{table_directory(self.root, 'public', 't')}`"
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["in the spool", "not in the spool"])

@@ -205,7 +205,7 @@ def test_a_slot_that_is_dropped_while_it_is_read(
         with pytest.raises(SlotNotFound) as caught:
             pipeline.wait(60)
     assert recreate.slot_name in str(caught.value)
-    assert "copy all tables again" in caught.value.hint
+    assert "copies all tables again" in caught.value.hint
     assert copies_of(store) == before == [2, 2]
 
 

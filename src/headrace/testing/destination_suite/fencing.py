@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ...destinations.contract import Destination, DestinationContext, SourceIdentity
-from ...errors import DestinationFenced, DestinationRejected
+from ...errors import DestinationFenced, DestinationRejected, PipelineStateError
 from ...lsn import Lsn
 from ...stores.memory import MemoryStore
 from ..example_tables import ORDERS, VISITS, altered_table, example_column
@@ -104,6 +104,28 @@ class FencingSuite:
         again.claim()
         again.shutdown()
         destination.shutdown()
+
+    @needs("claim", "reopened")
+    def test_a_claim_that_the_owner_must_not_lose_changes_nothing(self, destination: Destination, spark: Any) -> None:
+        suite: DestinationHooks = self  # type: ignore[assignment]
+        owners: list[str] = []
+
+        def refuse(owner: str) -> None:
+            owners.append(owner)
+            raise PipelineStateError("pipeline 1 is running")
+
+        first = DestinationContext(1, MemoryStore(), spark, source=_SHOP, run_id="one")
+        site = Site(suite, destination, spark, context=first)
+        site.copy(ORDERS, [order(1)])
+        replay = suite.reopened(destination)
+        replay.startup(DestinationContext(1, MemoryStore(), spark, run_id="replay", check_owner=refuse))
+        with pytest.raises(PipelineStateError):
+            replay.claim()
+        replay.shutdown()
+        assert owners == [str(_SHOP)]
+        site.changes(Lsn(100), Inserted(ORDERS, order(2)))
+        site.assert_rows(ORDERS, [order(1), order(2)])
+        site.close()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,14 +40,16 @@ class Site:
         destination: Destination,
         spark: Any,
         tables: Sequence[ReplicatedTableSchema] = (),
+        context: DestinationContext | None = None,
     ) -> None:
+        """`context` is for the start of the suite's test that looks at what it says; else it is a plain one."""
         self.suite, self.destination, self.spark = suite, destination, spark
-        self._tables = tuple(tables)
+        self._context = context or DestinationContext(1, MemoryStore(), spark, tuple(tables))
         self._start()
 
     def _start(self) -> None:
         """With an empty store: what is to be known again, the destination knows."""
-        self.destination.startup(DestinationContext(1, MemoryStore(), self.spark, self._tables))
+        self.destination.startup(replace(self._context, store=MemoryStore()))
         self.destination.claim()
 
     def restart(self) -> None:
