@@ -90,8 +90,8 @@ def drain(lakehouse: Lakehouse, sizes: Sizes, settings: dict[str, Settings]) -> 
     pipelines: dict[str, Callable[[], Pipeline]] = {}
 
     def copied(conninfo: str) -> None:
-        for number, (kind, given) in enumerate(settings.items()):
-            config = lakehouse.config(conninfo, kind, id=number, slot_name=f"drain_{kind}", **given.fresh())
+        for kind, given in settings.items():
+            config = lakehouse.config(conninfo, kind, slot_name=f"drain_{kind}", **given.fresh())
             store = MemoryStore()
             pipelines[kind] = lambda config=config, store=store: lakehouse.pipeline(config, store)
             with pipelines[kind]() as pipeline:

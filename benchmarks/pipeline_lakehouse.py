@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,8 @@ class Lakehouse:
     root: Path
     server: PostgresServer
     """A source for all parts that need nothing special; each takes a database of its own."""
+    pipelines: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The pipeline id of each database and namespace: a catalog refuses an id that another database has."""
 
     @property
     def catalog_file(self) -> Path:
@@ -66,7 +68,8 @@ class Lakehouse:
 
     def config(self, conninfo: str, namespace: str, **settings: Any) -> PipelineConfig:
         """A pipeline of the publication `bench` into a namespace of the warehouse."""
-        return _config(self.root, {"pg_connection": parse_conninfo(conninfo), **settings}, namespace)
+        pipeline_id = self.pipelines.setdefault((conninfo, namespace), len(self.pipelines) + 1)
+        return _config(self.root, {"id": pipeline_id, "pg_connection": parse_conninfo(conninfo), **settings}, namespace)
 
     def pipeline(self, config: PipelineConfig, store: MemoryStore | None = None) -> Pipeline:
         return Pipeline(config, store or MemoryStore(), build_destination(config), spark=self.spark)

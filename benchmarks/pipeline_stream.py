@@ -25,8 +25,7 @@ class Drain:
     """A pipeline that copies the tables before the backlog grows, stops, and later drains it."""
 
     def __init__(self, lakehouse: Lakehouse, number: int) -> None:
-        """The number is the pipeline's: tables of one pipeline and one source are one, whatever they are called."""
-        self._lakehouse, self._number, self._name, self._store = lakehouse, number, f"drain_{number}", MemoryStore()
+        self._lakehouse, self._name, self._store = lakehouse, f"drain_{number}", MemoryStore()
 
     def copy(self, conninfo: str) -> None:
         with self._pipeline(conninfo) as pipeline:
@@ -48,7 +47,7 @@ class Drain:
         self._lakehouse.forget(self._name)
 
     def _pipeline(self, conninfo: str) -> Any:
-        config = self._lakehouse.config(conninfo, self._name, id=self._number, slot_name=self._name)
+        config = self._lakehouse.config(conninfo, self._name, slot_name=self._name)
         return self._lakehouse.pipeline(config, self._store)
 
 
