@@ -19,10 +19,11 @@ import psutil
 
 from awaiting import until
 
-__all__ = ["ROLES", "Samples", "live_heap_bytes", "role_of", "sampled"]
+__all__ = ["ROLES", "Samples", "live_heap_bytes", "live_heap_histogram", "role_of", "sampled"]
 
 ROLES = ("driver", "receiver", "jvm", "workers")
 _MEGABYTE = 1e6
+_HISTOGRAM_LINES = 200
 _HISTOGRAM_TOTAL = re.compile(rb"^Total\s+\d+\s+(\d+)", re.MULTILINE)
 
 Sample = dict[str, Any]
@@ -63,16 +64,20 @@ def tree_sample(driver: int) -> dict[str, dict[str, float]]:
     return {role: dict(values) for role, values in found.items()}
 
 
-def live_heap_bytes(java: int) -> int:
-    """Bytes of the objects that are alive in a JVM: its histogram, for which it collects all garbage first.
+def live_heap_histogram(java: int) -> bytes:
+    """Return the histogram of the objects that are alive in a JVM, which collects all garbage first.
 
     Asked for by the attach protocol that `jcmd` speaks: a runtime environment without `jcmd` answers it as well.
     """
     with _attached(java) as connection:
         connection.sendall(b"1\0jcmd\0GC.class_histogram\0\0\0")
-        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
-    total = _HISTOGRAM_TOTAL.search(answer)
-    assert total is not None, f"the JVM answered {answer[:200]!r}"
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def live_heap_bytes(histogram: bytes) -> int:
+    """Return the bytes that all objects of a histogram take together."""
+    total = _HISTOGRAM_TOTAL.search(histogram)
+    assert total is not None, f"the JVM answered {histogram[:200]!r}"
     return int(total.group(1))
 
 
@@ -126,7 +131,10 @@ def _get(sample: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
 def sampled(
     driver: int, file: Path, storage: Callable[[], dict[str, float]], interval_s: float, rare_s: float
 ) -> Iterator[Samples]:
-    """Sample the processes under `driver` until the block ends; every `rare_s` the JVM's heap and `storage` as well."""
+    """Sample the processes under `driver` until the block ends; every `rare_s` the JVM's heap and `storage` as well.
+
+    The histograms of the heap are left beside `file`, so that growth can be traced to a class.
+    """
     samples, stop = Samples(file), threading.Event()
 
     def run() -> None:
@@ -136,7 +144,10 @@ def sampled(
                 samples.add(processes=tree_sample(driver))
                 if time.monotonic() >= rare + rare_s:
                     rare = time.monotonic()
-                    samples.add(heap_mb=live_heap_bytes(_java_of(driver)) / _MEGABYTE, storage=storage())
+                    histogram = live_heap_histogram(_java_of(driver))
+                    samples.add(heap_mb=live_heap_bytes(histogram) / _MEGABYTE, storage=storage())
+                    head = b"\n".join(histogram.splitlines()[:_HISTOGRAM_LINES])
+                    file.with_name(f"heap-{len(samples.taken):05}.txt").write_bytes(head)
         except BaseException as error:
             samples.error = error
             raise

@@ -29,6 +29,16 @@ _PARTITIONS_PER_CORE = 2
 _MIN_PARTITIONS = 4
 _CLUSTER_PARTITIONS = 64
 
+# What Spark remembers of finished work for its UI, on the heap whether or not the UI runs. Small batches reach Spark's
+# own limits (1,000 of each, with a tree of the plan per query) after hours only, and until then the heap grows.
+_HISTORY = {
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "1000",
+    "spark.ui.retainedDeadExecutors": "10",
+    "spark.sql.ui.retainedExecutions": "20",
+}
+
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
@@ -67,6 +77,7 @@ def spark_settings(config: SparkConfig, warehouse: str) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **({} if config.conf.get("spark.ui.enabled", "false").lower() == "true" else _HISTORY),
         **FASTER,
     }
     if config.packages:

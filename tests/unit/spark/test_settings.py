@@ -24,6 +24,13 @@ def test_tasks_are_retried_with_a_local_master_too(master: str, expected: str) -
     assert spark_master(SparkConfig(master=master, task_max_failures=3)) == expected
 
 
+def test_the_history_of_finished_work_is_short_unless_the_ui_shows_it() -> None:
+    retained = {name for name in spark_settings(SparkConfig(), "/nowhere") if ".retained" in name}
+    assert retained >= {"spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.sql.ui.retainedExecutions"}
+    shown = spark_settings(SparkConfig(conf={"spark.ui.enabled": "true"}), "/nowhere")
+    assert not [name for name in shown if ".retained" in name]
+
+
 def test_what_the_user_sets_wins() -> None:
     settings = spark_settings(SparkConfig(conf={"spark.ui.enabled": "true", "spark.pyspark.python": "py"}), "/nowhere")
     assert (settings["spark.ui.enabled"], settings["spark.pyspark.python"]) == ("true", "py")
