@@ -43,6 +43,13 @@ _CONDITION = re.compile(r"(?:Exception|Error): \[([A-Z][A-Z0-9_.]+)\]")
 _JAVA_CLASS = re.compile(r"^(?:Caused by: )?((?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error))\b", re.MULTILINE)
 _PYTHON_CLASS = re.compile(r"^((?:\w+\.)*[A-Z]\w*)(?::|$)", re.MULTILINE)
 _MISSING_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([A-Za-z_][\w.]{0,99})'$", re.MULTILINE)
+_EXECUTOR = re.compile(r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \(([\w.:-]+ executor [\w-]+)\)")
+# What a worker's Python writes when it cannot even start our daemon module.
+_WORKER_START = re.compile(
+    r"^Error from python worker:\n.*?ModuleNotFoundError: No module named '([A-Za-z_][\w.]{0,99})'\)?\nPYTHONPATH was:",
+    re.MULTILINE | re.DOTALL,
+)
+_NO_PYTHON = re.compile(r'executor [\w-]+\): java\.io\.IOException: Cannot run program "([^"\n]{1,300})"')
 _FRAMES = 3
 # Their messages name files, modules and hosts, never rows.
 _SPEAKING = (OSError, ImportError, MemoryError, NotImplementedError)
@@ -101,6 +108,13 @@ def from_spark(error: Exception, description: str, mark: str | None = None) -> H
 
 def _spark_hint(text: str) -> str | None:
     """Return what to do about errors that tasks meet outside of our code, where their text names no row."""
+    if found := _NO_PYTHON.search(text):
+        return (
+            f"there is no Python at {found[1]} where tasks run: set spark.pyspark.python, under spark.conf, to one "
+            "that exists there and has Headrace installed"
+        )
+    if found := _WORKER_START.search(text):
+        return _install(found[1])
     if "Traceback (most recent call last)" in text:
         modules = _MISSING_MODULE.findall(_python_part(text))
         if modules:
@@ -168,11 +182,14 @@ def _detail(error: Exception, text: str) -> str:
         parts += filter(None, [error.getCondition()])
     for pattern in (_CONDITION, _JAVA_CLASS):
         parts += [name for name in dict.fromkeys(pattern.findall(text)) if name not in parts]
+    parts += [f"last on {executor}" for executor in _EXECUTOR.findall(text)[:1]]
+    if _WORKER_START.search(text) or _NO_PYTHON.search(text):
+        parts.append("no Python worker could be started")
     if "Python worker exited unexpectedly" in text or "Python worker failed to connect back" in text:
         parts.append("a Python worker died: out of memory, or killed")
     if "Traceback (most recent call last)" in text:
         parts += [name for name in dict.fromkeys(_PYTHON_CLASS.findall(_python_part(text))) if name not in parts]
-    return ", ".join(parts[:6])
+    return ", ".join(parts[:8])
 
 
 def _python_part(text: str) -> str:
