@@ -20,8 +20,13 @@ from delta_tables import DeltaLake
 from duckdb_reading import DuckDBFile
 from headrace.config.load import load_pipeline_config
 from headrace.config.pipeline import PipelineConfig
+from headrace.destinations.contract import DestinationContext
+from headrace.destinations.memory import MemoryDestination
+from headrace.destinations.parquet import open_log
 from headrace.pipeline.build import build_destination, build_store
 from headrace.pipeline.observation import SourceObserver, observe
+from headrace.pipeline.replaying import Replay
+from headrace.stores import MemoryStore
 from headrace.stores.contract import PipelineStore
 from headrace.testing.postgres import PASSWORD
 from lakehouse import Lake, lake
@@ -64,7 +69,7 @@ class Load:
         running.until(changed)
 
 
-IN_LONG_FORM = [pytest.param(part, marks=pytest.mark.long) for part in ("staging", "iceberg", "delta")]
+IN_LONG_FORM = [pytest.param(part, marks=pytest.mark.long) for part in ("staging", "iceberg", "delta", "parquet")]
 
 
 @pytest.mark.parametrize("part", ["spool", "store", "duckdb", *IN_LONG_FORM])
@@ -100,6 +105,8 @@ def config_file(conninfo: str, root: Path, part: str) -> tuple[Path, Any]:
     if part in ("iceberg", "delta"):
         destination = {"kind": part, "warehouse": str(place(part)), "maintenance": {"enabled": False}}
         reader = DeltaLake(place(part)) if part == "delta" else IcebergFiles(place(part))
+    if part == "parquet":
+        destination, reader = {"kind": part, "location": str(place(part))}, ReplayedLog(place(part))
     file = write_config(
         root / "pipeline.yaml",
         conninfo,
@@ -119,6 +126,18 @@ class IcebergFiles:
 
     def rows(self, table: str) -> Any:
         return Lake(lake(self._warehouse)).rows(table)
+
+
+class ReplayedLog:
+    """The tables that a log of Parquet files gives when it is replayed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def rows(self, table: str) -> Any:
+        destination, store = MemoryDestination(), MemoryStore()
+        Replay(open_log(str(self._directory), {}), destination, DestinationContext(1, store, None), store).run()
+        return destination.rows(table)
 
 
 def is_told(config: PipelineConfig, store: PipelineStore, disk: SmallDisk) -> bool:

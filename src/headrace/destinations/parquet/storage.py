@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import fsspec
 
 from ...errors import ConfigError, DestinationConnectionFailed, DestinationError, HeadraceError
+from ...remedies import is_disk_full, make_room
 
 __all__ = ["Storage"]
 
@@ -126,9 +127,14 @@ class Storage:
                 return
             target = self.local / path
             _make_directories(target.parent)
-            with target.open("wb") as file:
-                yield file
-                _sync(file)
+            try:
+                with target.open("wb") as file:
+                    yield file
+                    _sync(file)
+            except BaseException:
+                # Nothing refers to it yet, and a full disk needs the space.
+                target.unlink(missing_ok=True)
+                raise
             _sync_directory(target.parent)
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -169,7 +175,8 @@ def _told(what: str, where: str) -> Iterator[None]:
     except HeadraceError:
         raise
     except OSError as error:
-        raise DestinationError(f"cannot {what} {where}", detail=error.strerror or str(error)) from error
+        hint = make_room(where) if is_disk_full(error) else None
+        raise DestinationError(f"cannot {what} {where}", detail=error.strerror or str(error), hint=hint) from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in _CLIENTS:
             raise
@@ -181,10 +188,14 @@ def _told(what: str, where: str) -> Iterator[None]:
 def _publish_locally(target: Path, content: bytes) -> None:
     _make_directories(target.parent)
     staged = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-    with staged.open("wb") as file:
-        file.write(content)
-        _sync(file)
-    os.replace(staged, target)
+    try:
+        with staged.open("wb") as file:
+            file.write(content)
+            _sync(file)
+        os.replace(staged, target)
+    except BaseException:
+        staged.unlink(missing_ok=True)
+        raise
     _sync_directory(target.parent)
 
 
