@@ -127,8 +127,8 @@ bench: setup ## Postgres into Iceberg beside psql, Spark's JDBC reader and MERGE
 	$(RUN)python benchmarks/pipeline.py $(BENCH_ARGS)
 
 lock: $(UV) ## resolve the lock files anew (by version and hash, naming no index)
-	$(UV) pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt requirements/uv.in
-	$(UV) pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-header --all-extras --group dev -o requirements/dev.txt pyproject.toml
+	$(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt requirements/uv.in
+	$(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras --group dev -o requirements/dev.txt pyproject.toml
 
 clean: ## remove the environment and every cache in this directory
 	rm -rf .venv .tools .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -141,5 +141,5 @@ def _sorted(rows: Sequence[Mapping[str, Any]], order: str) -> list[dict[str, Any
 def _plain(value: Any) -> Any:
     """As all readers have it: moments in UTC, also those without a zone."""
     if isinstance(value, dt.datetime):
-        return value.replace(tzinfo=dt.timezone.utc)
+        return value.replace(tzinfo=dt.UTC)
     return bytes(value) if isinstance(value, bytearray) else value

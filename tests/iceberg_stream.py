@@ -42,7 +42,7 @@ BY_BUCKET: dict[str, Any] = {
     "fields": [{"name": "b", "transform": "bucket[2]", "source-id": 1, "field-id": 1000}],
 }
 _FOLDED = folded_schema(ROW, ("id",))
-_MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+_MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _PROPERTIES = {**TABLE_PROPERTIES, PIPELINE: "7"}
 
 

@@ -66,7 +66,7 @@ a row value or a password. All of them pickle, so that they cross process bounda
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import Any, ClassVar
 
 __all__ = [
@@ -84,7 +84,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class RetryPolicy(str, Enum):
+class RetryPolicy(StrEnum):
     """Whether trying again helps: by itself after a while, after the operator acted, or never."""
 
     TIMED = "timed"

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum, IntFlag
-from typing import Union
+from enum import Enum, IntFlag, StrEnum
 
 from .lsn import Lsn
 from .schema import ReplicatedTableSchema
@@ -51,7 +50,7 @@ Row = Mapping[str, object]
 """Column name to Python value, None for NULL, UNCHANGED for a TOASTed value that was not sent."""
 
 
-class OldRowKind(str, Enum):
+class OldRowKind(StrEnum):
     """How much of the old row Postgres sent."""
 
     KEY = "K"
@@ -148,5 +147,4 @@ class Relation:
     """Rows that existed have other values than before, and no row event tells which."""
 
 
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-Event = Union[Begin, Commit, Insert, Update, Delete, Truncate, Relation]  # noqa: UP007
+Event = Begin | Commit | Insert | Update | Delete | Truncate | Relation

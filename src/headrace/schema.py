@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 
 __all__ = [
     "DDL_PREFIX",
@@ -46,7 +46,7 @@ def quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-class ReplicaIdentity(str, Enum):
+class ReplicaIdentity(StrEnum):
     """What Postgres sends of the old row for UPDATE and DELETE; values are `pg_class.relreplident`."""
 
     DEFAULT = "d"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum, IntFlag
+from enum import IntFlag, StrEnum
 
 from .events import Relation
 from .schema import Column, PgType, ReplicaIdentity, ReplicatedTableSchema
@@ -34,7 +34,7 @@ ColumnChange = tuple[Column, Column]
 """A column before and after."""
 
 
-class ChangeKind(str, Enum):
+class ChangeKind(StrEnum):
     """The kinds of change that a policy may allow or deny."""
 
     ADD_COLUMN = "add_column"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 
 from .errors import SchemaChangeRefused
 from .schema import Column, ReplicatedTableSchema, ReplicationMask
@@ -21,7 +21,7 @@ _OWN_ATTNUMS = 10_000
 """Columns of a target that are no longer, or not only, a column of the source have numbers from here on."""
 
 
-class SchemaPolicy(str, Enum):
+class SchemaPolicy(StrEnum):
     """How a destination takes a change of its source."""
 
     EVOLVE = "evolve"

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from types import MappingProxyType
 
 from .errors import IllegalTransition, RetryPolicy
@@ -35,7 +35,7 @@ from .lsn import Lsn
 __all__ = ["PERSISTED", "TRANSITIONS", "State", "TableState", "advance"]
 
 
-class State(str, Enum):
+class State(StrEnum):
     """The states of a table; see the module's text for what each promises."""
 
     INIT = "init"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import get_args
 
 import pytest
@@ -29,7 +29,7 @@ from headrace.schema import Column, PgType, ReplicatedTableSchema, ReplicationMa
 TABLE = TableSchema(1, TableName("public", "t"), (Column("id", 1, PgType(23, "int4"), key_position=1),))
 SCHEMA = ReplicatedTableSchema(TABLE, ReplicationMask.everything(TABLE))
 LSN = Lsn.parse("0/10")
-NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CHANGE = (LSN, LSN, 0, 700, NOW)
 
 EVENTS: list[Event] = [

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 
-class _Kind(str, Enum):
+class _Kind(StrEnum):
     """What there is, of `demo.lakehouses`, which comes with modules that take a while to import."""
 
     ICEBERG = "iceberg"

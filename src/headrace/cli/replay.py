@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -135,7 +135,7 @@ def _until(text: str | None) -> Until | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter("neither an LSN nor a moment as ISO 8601 has it", param_hint="--until") from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _storage_options(settings: PipelineConfig, source: str) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import RenderableType
@@ -72,7 +72,7 @@ def _tables(seen: Observation, known: bool) -> Table:
             Text(_name(one)),
             *((Text(one.destination),) if several else ()),
             _state(state, known),
-            _UNKNOWN if one.since is None else duration((datetime.now(timezone.utc) - one.since).total_seconds()),
+            _UNKNOWN if one.since is None else duration((datetime.now(UTC) - one.since).total_seconds()),
             _copied(one),
             _UNKNOWN if one.position is None else str(one.position),
             size(one.lag_bytes),

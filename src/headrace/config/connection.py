@@ -6,7 +6,7 @@ A value without behaviour: it is read from a file or from the environment, check
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
@@ -29,7 +29,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class TlsMode(str, Enum):
+class TlsMode(StrEnum):
     """How much TLS is asked for; the words are libpq's `sslmode`."""
 
     DISABLE = "disable"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from pydantic import ConfigDict, Field
@@ -16,7 +16,7 @@ from .section import Section
 __all__ = ["DESTINATION_SETTINGS", "DestinationConfig", "MemoryConfig", "NullConfig", "StdoutConfig", "StdoutFormat"]
 
 
-class StdoutFormat(str, Enum):
+class StdoutFormat(StrEnum):
     """How a line looks: for programs, for people, or for whoever is there to read it."""
 
     JSON = "json"

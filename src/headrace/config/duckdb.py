@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -101,7 +101,7 @@ class DuckDBConfig(TableDestinationConfig):
         return self
 
 
-class DuckLakeCatalogType(str, Enum):
+class DuckLakeCatalogType(StrEnum):
     """Which database keeps the lake's metadata."""
 
     DUCKDB = "duckdb"

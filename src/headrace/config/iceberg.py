@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlparse
@@ -33,7 +33,7 @@ _CUT_PATH = (
 )
 
 
-class CatalogType(str, Enum):
+class CatalogType(StrEnum):
     """Which catalog keeps the tables' names."""
 
     SQLITE = "sqlite"

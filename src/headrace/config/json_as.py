@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 __all__ = ["JsonAs"]
 
 
-class JsonAs(str, Enum):
+class JsonAs(StrEnum):
     """What json and jsonb columns become."""
 
     STRING = "string"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from .section import Section
 __all__ = ["ParquetCompression", "ParquetConfig"]
 
 
-class ParquetCompression(str, Enum):
+class ParquetCompression(StrEnum):
     """Compressions that Parquet has and everybody reads."""
 
     ZSTD = "zstd"

@@ -5,7 +5,7 @@ The models know no stage of the pipeline. What a stage needs is made from them: 
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-class PipelineMode(str, Enum):
+class PipelineMode(StrEnum):
     """What a pipeline does with its tables."""
 
     COPY_AND_STREAM = "copy_and_stream"
@@ -44,28 +44,28 @@ class PipelineMode(str, Enum):
     STREAM_ONLY = "stream_only"
 
 
-class InvalidatedSlotBehavior(str, Enum):
+class InvalidatedSlotBehavior(StrEnum):
     """What happens when the server dropped WAL that the slot needs."""
 
     ERROR = "error"
     RECREATE = "recreate"
 
 
-class OnTableRemoved(str, Enum):
+class OnTableRemoved(StrEnum):
     """What becomes of the destination's table when its source leaves the publication."""
 
     KEEP = "keep"
     DROP = "drop"
 
 
-class OnUnrepresentable(str, Enum):
+class OnUnrepresentable(StrEnum):
     """What happens to a value that its type at the destination cannot hold."""
 
     QUARANTINE = "quarantine"
     ERROR = "error"
 
 
-class StoreKind(str, Enum):
+class StoreKind(StrEnum):
     """Where states, schemas and progress are kept."""
 
     SQLITE = "sqlite"

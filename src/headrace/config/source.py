@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from .section import Section
 __all__ = ["SourceInstall", "SourceSection"]
 
 
-class SourceInstall(str, Enum):
+class SourceInstall(StrEnum):
     """Whether a start puts into the source what tells of DDL."""
 
     AUTO = "auto"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,7 +13,7 @@ from .spool import MEBIBYTE
 __all__ = ["CopyConfig", "TableSyncCopyConfig", "TableSyncCopyType"]
 
 
-class TableSyncCopyType(str, Enum):
+class TableSyncCopyType(StrEnum):
     """Which tables are copied; those that are not are created empty and streamed."""
 
     INCLUDE_ALL_TABLES = "include_all_tables"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -18,7 +18,7 @@ SourceTable = Annotated[str, Form(r"^[^.]+\..+$", "must be named as schema.table
 """A table's name at the source, as schema.table."""
 
 
-class OnTableRename(str, Enum):
+class OnTableRename(StrEnum):
     """What becomes of a table's name when its source is renamed, or moved to another schema."""
 
     RENAME = "rename"

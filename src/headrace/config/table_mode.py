@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 __all__ = ["TableMode"]
 
 
-class TableMode(str, Enum):
+class TableMode(StrEnum):
     """The current rows; every change as a row of its own; the current rows and, flagged, the deleted ones."""
 
     MIRROR = "mirror"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from .section import Section
 __all__ = ["LogConfig", "LogFormat", "LogLevel", "MetricsConfig"]
 
 
-class LogLevel(str, Enum):
+class LogLevel(StrEnum):
     """The least severity that is logged; the words are those of Python's logging."""
 
     DEBUG = "debug"
@@ -20,7 +20,7 @@ class LogLevel(str, Enum):
     ERROR = "error"
 
 
-class LogFormat(str, Enum):
+class LogFormat(StrEnum):
     """How a log line looks."""
 
     AUTO = "auto"

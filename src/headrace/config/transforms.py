@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, model_validator
@@ -23,7 +23,7 @@ _REFERENCE = Form(
 _SALT_BYTES = 16
 
 
-class MaskKind(str, Enum):
+class MaskKind(StrEnum):
     """What stands in a masked column."""
 
     NULL = "null"

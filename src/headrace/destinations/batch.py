@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Union
 
 from ..events import Event, Relation, Truncate
 from ..lsn import Lsn
@@ -26,8 +25,7 @@ class Changes:
     rows: Rows
 
 
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-Step = Union[Changes, Relation, Truncate]  # noqa: UP007
+Step = Changes | Relation | Truncate
 
 
 @dataclass(frozen=True, slots=True)

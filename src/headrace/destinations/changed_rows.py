@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Union
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,8 +43,7 @@ class ReadChanges:
             )
 
 
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-ReadStep = Union[ReadChanges, Relation, Truncate]  # noqa: UP007
+ReadStep = ReadChanges | Relation | Truncate
 
 
 def changed(rows: pa.Table, steps: Iterable[ReadStep]) -> pa.Table:

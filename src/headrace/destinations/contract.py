@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..events import Relation
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Destination", "DestinationContext", "Durability", "SourceIdentity"]
 
 
-class Durability(str, Enum):
+class Durability(StrEnum):
     """What a write promises when it returns: safe against any crash, or taken and safe after the next `flush`."""
 
     DURABLE = "durable"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from datetime import date, datetime, time, timezone
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -122,7 +122,7 @@ def json_value(value: object) -> Any:
     if isinstance(value, bytes):
         return "\\x" + value.hex()
     if isinstance(value, datetime):
-        return (value if value.tzinfo is None else value.astimezone(timezone.utc)).isoformat()
+        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, Mapping):

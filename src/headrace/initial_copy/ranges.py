@@ -6,7 +6,6 @@ A range needs no catalog and no connection to be understood: it is pickled, sent
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 from ..schema import ReplicatedTableSchema, TableName, quote_identifier
 
@@ -51,8 +50,7 @@ class KeyBounds:
         return "'" + value.replace("'", "''") + f"'::pg_catalog.{quote_identifier(self.type)}"
 
 
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-Bounds = Union[CtidBounds, KeyBounds]  # noqa: UP007
+Bounds = CtidBounds | KeyBounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Union
+from typing import Any
 
 import pyarrow as pa
 
@@ -114,8 +114,7 @@ class _Reading:
         self._config, self._part, self._pipeline = config, part, pipeline
         self._snapshot_name = snapshot_name
         self._cutter = RowCutter(batch_bytes)
-        # Unions in the old spelling: evaluated at run time, and Python 3.10 must read them.
-        self._queue: SimpleQueue[Union[memoryview, _End]] = SimpleQueue()  # noqa: UP007
+        self._queue: SimpleQueue[memoryview | _End] = SimpleQueue()
         self._loop = asyncio.new_event_loop()
         self._room = asyncio.Semaphore(_WAITING_PIECES)
         self._task: asyncio.Task[None] | None = None

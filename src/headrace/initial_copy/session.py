@@ -149,7 +149,7 @@ def translated_asyncpg_errors(doing: str) -> Iterator[None]:
     except psycopg.Error as error:
         bound = translate(error, doing)
         raise bound from (None if isinstance(bound, SourceDataError) else error)
-    except (OSError, asyncpg.InterfaceError, asyncio.TimeoutError) as error:
+    except (TimeoutError, OSError, asyncpg.InterfaceError) as error:
         raise SourceConnectionFailed(doing, detail=" ".join(str(error).split()) or type(error).__name__) from error
 
 

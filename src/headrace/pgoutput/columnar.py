@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Union
 
 import numpy as np
 import numpy.typing as npt
@@ -79,8 +78,7 @@ class Emitted:
     message: m.LogicalMessage
 
 
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-Step = Union[ChangeBatch, RelationStep, TruncateStep]  # noqa: UP007
+Step = ChangeBatch | RelationStep | TruncateStep
 
 
 _DEFAULT_OPTIONS = TypeOptions()

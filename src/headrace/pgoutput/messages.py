@@ -6,7 +6,6 @@ Times are Postgres's microseconds (see `timestamps`). A change's `xid` is None o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 from ..events import Unchanged
 from ..lsn import Lsn
@@ -48,8 +47,7 @@ class Text:
     data: bytes
 
 
-# Unions in the old spelling: evaluated at run time, and Python 3.10 must read them.
-TupleValue = Union[None, Unchanged, Text]  # noqa: UP007
+TupleValue = None | Unchanged | Text
 """None is NULL; UNCHANGED is a TOASTed value that was not sent."""
 
 TupleData = tuple[TupleValue, ...]
@@ -231,24 +229,24 @@ class StreamPrepare:
     gid: str
 
 
-Message = Union[  # noqa: UP007
-    Begin,
-    Commit,
-    Origin,
-    Relation,
-    Type,
-    Insert,
-    Update,
-    Delete,
-    Truncate,
-    LogicalMessage,
-    StreamStart,
-    StreamStop,
-    StreamCommit,
-    StreamAbort,
-    BeginPrepare,
-    Prepare,
-    CommitPrepared,
-    RollbackPrepared,
-    StreamPrepare,
-]
+Message = (
+    Begin
+    | Commit
+    | Origin
+    | Relation
+    | Type
+    | Insert
+    | Update
+    | Delete
+    | Truncate
+    | LogicalMessage
+    | StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
+    | BeginPrepare
+    | Prepare
+    | CommitPrepared
+    | RollbackPrepared
+    | StreamPrepare
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Union
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,9 +17,8 @@ from .timestamps import datetime_from_unix
 
 __all__ = ["PlacedEvent", "RowEvent", "merged_truncates", "row_events", "truncate_event"]
 
-# Unions in the old spelling: evaluated at run time, and Python 3.10 must read them.
-RowEvent = Union[Insert, Update, Delete]  # noqa: UP007
-PlacedEvent = Union[RowEvent, Truncate, Relation]  # noqa: UP007
+RowEvent = Insert | Update | Delete
+PlacedEvent = RowEvent | Truncate | Relation
 """What stands between Begin and Commit."""
 
 

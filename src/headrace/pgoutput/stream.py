@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import Union
 
 from ..errors import ProtocolError
 from ..lsn import Lsn
@@ -35,8 +34,7 @@ class Keepalive:
     reply_requested: bool
 
 
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-StreamMessage = Union[XLogData, Keepalive]  # noqa: UP007
+StreamMessage = XLogData | Keepalive
 
 
 def read_stream_message(data: bytes) -> StreamMessage:

@@ -5,7 +5,7 @@ Messages carry these numbers as they came. They are converted here and nowhere e
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 __all__ = [
     "POSTGRES_EPOCH",
@@ -15,12 +15,12 @@ __all__ = [
     "postgres_from_datetime",
 ]
 
-POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=timezone.utc)
+POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 POSTGRES_EPOCH_MICROS = 946_684_800_000_000
 """POSTGRES_EPOCH as microseconds since the Unix epoch: add it to go from Postgres's clock to Unix's."""
 
-_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import structlog
 
@@ -115,7 +115,7 @@ class LagWatch:
             if of_lane is not None and of_lane.error is not None:
                 problem, hint = of_lane.error, of_lane.hint
             heartbeat = Heartbeat(
-                datetime.now(timezone.utc),
+                datetime.now(UTC),
                 socket.gethostname(),
                 os.getpid(),
                 state if of_lane is None or state != "running" else of_lane.state.value,

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,7 @@ class Observation:
     """What the running pipeline last reported, by the destination's name."""
     full_disks: Sequence[str] = ()
     """Places of the store and the spool whose disk has no space left."""
-    observed_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+    observed_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def silent_s(self, heartbeat: Heartbeat) -> float:
         """Seconds since a heartbeat was written."""

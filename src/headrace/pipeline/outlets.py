@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Union, cast
+from typing import cast
 
 from ..config.lane import NAME_PATTERN, UNNAMED
 from ..destinations.contract import Destination
@@ -14,8 +14,8 @@ from ..stores.contract import PipelineStore
 
 __all__ = ["GivenDestinations", "GivenStores", "Outlet", "outlets_of"]
 
-GivenStores = Union[PipelineStore, Mapping[str, PipelineStore], Callable[[str], PipelineStore]]  # noqa: UP007
-GivenDestinations = Union[Destination, Mapping[str, Destination]]  # noqa: UP007
+GivenStores = PipelineStore | Mapping[str, PipelineStore] | Callable[[str], PipelineStore]
+GivenDestinations = Destination | Mapping[str, Destination]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
-from typing import Union
 
 import pyarrow.compute as pc
 
@@ -29,8 +28,7 @@ from .stored_batches import StoredReading
 
 __all__ = ["Replay", "Replayed", "Until"]
 
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-Until = Union[Lsn, datetime]  # noqa: UP007
+Until = Lsn | datetime
 """The last commit that is replayed: by its LSN, or the last before the first that was committed after a moment."""
 
 

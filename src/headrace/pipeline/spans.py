@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Union
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +30,8 @@ from .schema_following import SchemaFollower, Version
 
 __all__ = ["Span", "SpanReader", "TableRange"]
 
-# Unions in the old spelling: evaluated at run time, and Python 3.10 must read them.
-_Mark = Union[TruncateStep, Emitted, RelationMark]  # noqa: UP007
-_SpanStep = Union[Truncate, Relation]  # noqa: UP007
+_Mark = TruncateStep | Emitted | RelationMark
+_SpanStep = Truncate | Relation
 
 _NOWHERE: Place = (0, -1)
 

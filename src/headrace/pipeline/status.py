@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from ..lsn import INVALID_LSN, Lsn
 from ..replication import ReceiverStatus
@@ -14,7 +14,7 @@ from .copy_progress import CopyView
 __all__ = ["DestinationState", "DestinationStatus", "PipelineState", "PipelineStatus", "TableStatus"]
 
 
-class PipelineState(str, Enum):
+class PipelineState(StrEnum):
     """Where a pipeline is in its life."""
 
     NEW = "new"
@@ -27,7 +27,7 @@ class PipelineState(str, Enum):
     FAILED = "failed"
 
 
-class DestinationState(str, Enum):
+class DestinationState(StrEnum):
     """Where one of several destinations is: it fails and starts again apart from the others."""
 
     OPENING = "opening"

@@ -4,7 +4,7 @@ It does what that does, after three preparations that every task would otherwise
 
 * pyarrow, numpy, pandas and our readers and decoders are imported once, before the fork. None of them starts a thread
   by being imported, so a forked worker is sound; Arrow makes its thread pools anew after a fork.
-* Before each task a worker calls `importlib.invalidate_caches()`, and Python 3.10 and 3.11 answer by reading the
+* Before each task a worker calls `importlib.invalidate_caches()`, and Python 3.11 answers by reading the
   directory of pyspark.zip again, a fifth of a second. Archives on a worker's path do not change: here nothing happens.
 * Memory that a batch has freed stays with the worker for a while: to give it back at once, and to get it again zeroed,
   page by page, was an eighth of a copy's CPU time.

@@ -13,7 +13,7 @@ import tempfile
 import weakref
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -266,5 +266,5 @@ def _modified(item: Mapping[str, Any]) -> float:
     # fsspec leaves the name of this field to each file system.
     value = next((item[key] for key in ("LastModified", "mtime", "created", "last_modified") if item.get(key)), None)
     if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=timezone.utc)).timestamp()
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     return float(value) if value is not None else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema
@@ -44,7 +44,7 @@ class _Table:
         return self.history[-1].state if self.history else None
 
     def enter(self, state: TableState) -> None:
-        self.history.append(StateEntry(state, datetime.now(timezone.utc)))
+        self.history.append(StateEntry(state, datetime.now(UTC)))
         del self.history[:-HISTORY_KEPT]
 
 

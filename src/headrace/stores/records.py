@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import Enum
+from enum import StrEnum
 
 from ..lsn import Lsn
 from ..schema import ReplicatedTableSchema, ReplicationMask
@@ -63,7 +63,7 @@ class StateEntry:
     entered_at: datetime
 
 
-class SchemaStatus(str, Enum):
+class SchemaStatus(StrEnum):
     """Whether the destination is being altered to a schema version, or has it."""
 
     APPLYING = "applying"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Protocol
 
 __all__ = ["RequestKind", "RequestStore", "TableRequest"]
 
 
-class RequestKind(str, Enum):
+class RequestKind(StrEnum):
     """Copy the table again; take it out of Errored and try again; start it over from Init."""
 
     RESYNC = "resync"

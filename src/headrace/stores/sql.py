@@ -7,7 +7,7 @@ with `?` for parameters and `@` in front of table names, which the database repl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from ..lsn import Lsn
@@ -336,7 +336,7 @@ class SqlStore:
     def _enter(self, execute: Execute, table_id: int, state: TableState) -> None:
         rows = self._latest(execute, table_id, 1)
         step = rows[0][0] + 1 if rows else 1
-        detail, now = encoding.encode_state_detail(state), datetime.now(timezone.utc).isoformat()
+        detail, now = encoding.encode_state_detail(state), datetime.now(UTC).isoformat()
         execute(_ENTER_STATE, self._pipeline, table_id, step, state.state.value, detail, now)
         old = "DELETE FROM @table_state WHERE pipeline_id = ? AND table_id = ? AND step <= ?"
         execute(old, self._pipeline, table_id, step - HISTORY_KEPT)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 __all__ = ["ALL_METRICS", "CONSTANT_LABELS", "LABELS", "Kind", "Metric"]
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """Prometheus's kinds of metrics."""
 
     COUNTER = "counter"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, time, timezone
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
 from json.encoder import encode_basestring
-from typing import Any, Union
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,8 +16,7 @@ from ..pgtypes.python_values import with_short_floats
 
 __all__ = ["Canonical", "canonical", "canonical_column", "canonical_text", "canonical_texts", "object_text"]
 
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-Canonical = Union[None, bool, int, str, list[Any], dict[str, Any]]  # noqa: UP007
+Canonical = None | bool | int | str | list[Any] | dict[str, Any]
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"))
 
@@ -36,7 +35,7 @@ def canonical(value: object) -> Canonical:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if isinstance(value, datetime):
-        return (value if value.tzinfo is None else value.astimezone(timezone.utc)).isoformat()
+        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, Mapping):

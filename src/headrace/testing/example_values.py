@@ -6,7 +6,7 @@ Families are what a destination's test is made of: a table each. Values are as H
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -23,7 +23,7 @@ _LOCAL = [
     datetime(1969, 12, 31, 23, 59, 59, 500_000),  # noqa: DTZ001
     datetime(2024, 3, 31, 2, 30, 0, 123_456),  # noqa: DTZ001 - a time that summer leaves out in many places
 ]
-_UTC = [value.replace(tzinfo=timezone.utc) for value in _LOCAL]
+_UTC = [value.replace(tzinfo=UTC) for value in _LOCAL]
 _DATES = [date(1, 1, 1), date(9999, 12, 31), date(2000, 2, 29), date(1969, 12, 31)]
 _UUID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
 

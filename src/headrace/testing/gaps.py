@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ __all__ = ["Gap", "GapKind", "declare", "gap_of", "needs"]
 _Test = TypeVar("_Test", bound=Callable[..., None])
 
 
-class GapKind(str, Enum):
+class GapKind(StrEnum):
     """Whether it will be done, or cannot be."""
 
     NOT_BUILT = "not built yet"

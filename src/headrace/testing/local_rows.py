@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeVar, Union
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 _Result = TypeVar("_Result")
-COMMIT_TIME = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone.utc)
+COMMIT_TIME = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 """When every transaction made here was committed."""
 _PART_ROWS = 1_000
 """Rows of one part: few, so that a test with some thousand rows has several parts."""
@@ -174,8 +174,7 @@ class Altered:
     new: ReplicatedTableSchema
 
 
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-Happening = Union[Inserted, Updated, Deleted, Truncated, Altered]  # noqa: UP007
+Happening = Inserted | Updated | Deleted | Truncated | Altered
 """What may happen in a transaction, without its place there."""
 
 

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -139,7 +139,7 @@ class StoreSuite(OpenedStores):
     # States
 
     def test_a_table_goes_its_way(self, store: PipelineStore) -> None:
-        started = datetime.now(timezone.utc)
+        started = datetime.now(UTC)
         for state in TO_READY:
             store.update_table_states({A: state})
             assert store.get_table_state(A) == state
@@ -149,7 +149,7 @@ class StoreSuite(OpenedStores):
         assert all(earlier <= later for earlier, later in pairwise(times))
         # A second of leeway: the store's clock may be another machine's.
         assert started - timedelta(seconds=1) <= times[0]
-        assert times[-1] <= datetime.now(timezone.utc) + timedelta(seconds=1)
+        assert times[-1] <= datetime.now(UTC) + timedelta(seconds=1)
 
     @pytest.mark.parametrize("policy", list(RetryPolicy))
     def test_an_errored_state_keeps_its_reason(self, store: PipelineStore, policy: RetryPolicy) -> None:
@@ -294,7 +294,7 @@ class StoreSuite(OpenedStores):
     def test_the_last_heartbeat_is_kept(self, opened: OpenStore) -> None:
         store, other = opened(1), opened(2)
         assert store.get_heartbeat() is None
-        first = Heartbeat(datetime.now(timezone.utc), "host-1", 4711, "running", "streaming", 0.25, Lsn(0x1_0000_0010))
+        first = Heartbeat(datetime.now(UTC), "host-1", 4711, "running", "streaming", 0.25, Lsn(0x1_0000_0010))
         last = Heartbeat(
             first.written_at + timedelta(seconds=5),
             "host-1",

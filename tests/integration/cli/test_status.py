@@ -7,7 +7,7 @@ import os
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ def test_a_missing_publication_is_told(file: Path) -> None:
 
 
 def heartbeat(seconds_ago: float = 0.0, **changed: Any) -> Heartbeat:
-    written_at = datetime.now(timezone.utc) - timedelta(seconds=seconds_ago)
+    written_at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
     return replace(Heartbeat(written_at, "db-1", 4711, "running", "streaming", 0.5, Lsn(0x10)), **changed)
 
 

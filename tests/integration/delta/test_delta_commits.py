@@ -260,7 +260,7 @@ def test_spark_skips_no_file_that_it_needs(tmp_path: Path, spark: Any) -> None:
             elif column.type.name == "timestamp":
                 row[column.name] = moment + dt.timedelta(microseconds=number)
             elif column.type.name == "timestamptz":
-                row[column.name] = moment.replace(tzinfo=dt.timezone.utc) + dt.timedelta(microseconds=number)
+                row[column.name] = moment.replace(tzinfo=dt.UTC) + dt.timedelta(microseconds=number)
         opened.destination.write_table_rows(SAMPLES, local_rows(SAMPLES, [row], spark=spark), number)
     opened.destination.shutdown()
     location = table_directory(tmp_path, "public", SAMPLES.table.name.name)

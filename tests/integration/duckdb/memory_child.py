@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def copied(number: int) -> pa.RecordBatch:
 
 def updated(number: int) -> pa.RecordBatch:
     row = copied(number).to_struct_array()
-    known = {"op": "U", "commit_lsn": 100, "xid": 1, "start_lsn": 100, "commit_time": datetime.now(timezone.utc)}
+    known = {"op": "U", "commit_lsn": 100, "xid": 1, "start_lsn": 100, "commit_time": datetime.now(UTC)}
     columns: dict[str, pa.Array] = {name: pa.repeat(value, _ROWS) for name, value in known.items()}
     columns |= {"tx_ordinal": row.field("id"), "row": row}
     arrays = [

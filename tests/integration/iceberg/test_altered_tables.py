@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Make = Callable[..., Altering]
 T = TableName("public", "t")
-UTC = dt.timezone.utc
+UTC = dt.UTC
 ID = column(1, "id", "int4")
 V1 = table(ID, column(2, "a", "int4"), column(3, "f", "float4"), column(4, "n", "numeric(6,2)"), column(5, "s", "text"))
 

@@ -272,7 +272,7 @@ def test_orphans_of_a_killed_run_go_and_nothing_else(make_table: Any) -> None:
         os.utime(path, (four_days_ago, four_days_ago))
     before = {path for path in data.parent.rglob("*") if path.is_file()}
     table.restarted()
-    now = dt.datetime.now(dt.timezone.utc)
+    now = dt.datetime.now(dt.UTC)
     assert remove_orphans(table.catalog, table, MaintenanceConfig(), now) == 4
     after = {path for path in data.parent.rglob("*") if path.is_file()}
     assert before - after == {*left, *old}
@@ -288,7 +288,7 @@ def test_old_snapshots_stay_readable_after_a_search_for_orphans(make_table: Any)
     compaction(table).run(going)
     table.restarted()
     # Also with no age at all: what a snapshot names is no orphan.
-    remove_orphans(table.catalog, table, MaintenanceConfig(orphan_age_s=0), dt.datetime.now(dt.timezone.utc))
+    remove_orphans(table.catalog, table, MaintenanceConfig(orphan_age_s=0), dt.datetime.now(dt.UTC))
     for snapshot in oldest["snapshots"]:
         scan = table.open_table.java_table.newScan().useSnapshot(snapshot["snapshot-id"])
         for task in table.catalog.java.list_of(scan.planFiles()):
@@ -304,7 +304,7 @@ def test_no_orphan_is_removed_when_files_in_use_are_not_listed(make_table: Any) 
     table.restarted()
     sorted(table.live_files())[0].rename(table.warehouse / "elsewhere")
     with pytest.raises(DestinationError, match="lacks 1 files that are in use"):
-        remove_orphans(table.catalog, table, MaintenanceConfig(), dt.datetime.now(dt.timezone.utc))
+        remove_orphans(table.catalog, table, MaintenanceConfig(), dt.datetime.now(dt.UTC))
     assert left.exists()
 
 
@@ -316,7 +316,7 @@ def test_no_separator_in_a_path_makes_orphans_of_files_in_use(spark: SparkSessio
     left = warehouse / "public/t/data/headrace-7-e1xaaaaaaaaaaaa-left.parquet"
     left.write_bytes(b"x")
     table.restarted()
-    assert remove_orphans(table.catalog, table, MaintenanceConfig(), dt.datetime.now(dt.timezone.utc)) == 1
+    assert remove_orphans(table.catalog, table, MaintenanceConfig(), dt.datetime.now(dt.UTC)) == 1
     assert not left.exists()
     assert table.read() == table.rows
 

@@ -49,7 +49,7 @@ def test_maintenance_on_s3(scheme: str, spark: SparkSession, tmp_path: Path) -> 
         ).create() as sink:
             sink.write(b"x")
         table.restarted()
-        assert remove_orphans(table.catalog, table, _SETTINGS, dt.datetime.now(dt.timezone.utc)) == 1
+        assert remove_orphans(table.catalog, table, _SETTINGS, dt.datetime.now(dt.UTC)) == 1
         # Then only files in use are left
         table.open_table.refresh()
         live = {file.path.partition("://")[2] for file in table.open_table.files().live.values()}

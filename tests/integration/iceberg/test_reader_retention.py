@@ -100,7 +100,7 @@ def test_a_scan_reads_all_of_its_files_long_after_its_snapshot_expired(table: Re
         maintenance.look()
     table.restarted()
     eager = ONE_SNAPSHOT.model_copy(update={"orphan_age_s": 0})
-    remove_orphans(table.catalog, table, eager, dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=1))
+    remove_orphans(table.catalog, table, eager, dt.datetime.now(dt.UTC) + dt.timedelta(hours=1))
     assert len(table.reader().snapshots()) == 1
     # Then it reads what it was planned for, and a reader that has only loaded the metadata can still plan
     assert rows_of(scan, planned) == rows
@@ -154,7 +154,7 @@ def test_a_crash_after_the_expiry_loses_no_file(table: ReadTable, monkeypatch: p
             table.expire()
     # Given another run, whose search takes files of earlier runs that nobody refers to
     table.restarted()
-    remove_orphans(table.catalog, table, MaintenanceConfig(), dt.datetime.now(dt.timezone.utc))
+    remove_orphans(table.catalog, table, MaintenanceConfig(), dt.datetime.now(dt.UTC))
     assert before & table.kept_for_readers() != set()
     assert {comparable(str(path)) for path in table.kept_for_readers()} == table.lists_of().pending()
     table.expire(hours=6.3)

@@ -27,7 +27,7 @@ from lake_files import schema_json
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-UTC = dt.timezone.utc
+UTC = dt.UTC
 COLUMNS = pa.schema(
     [
         pa.field("i", pa.int32()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import psycopg
@@ -43,7 +43,7 @@ def test_inserts_equal_what_the_table_holds(connection: Connection) -> None:
 def test_change_columns_say_where_a_change_stands(connection: Connection) -> None:
     connection.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
     with publish(connection) as slot:
-        before = datetime.now(timezone.utc)
+        before = datetime.now(UTC)
         with connection.transaction():
             connection.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
             xid = connection.execute("SELECT txid_current()").fetchone()

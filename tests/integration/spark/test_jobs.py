@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,11 +151,11 @@ TYPES = {
     "name": (pa.string(), ["żółw", None]),
     "bytes": (pa.binary(), [b"\x00\xff", None]),
     "day": (pa.date32(), [date(1969, 7, 20), None]),
-    "at": (pa.timestamp("us", tz="UTC"), [datetime(2026, 3, 29, 1, 30, 0, 1, tzinfo=timezone.utc), None]),
+    "at": (pa.timestamp("us", tz="UTC"), [datetime(2026, 3, 29, 1, 30, 0, 1, tzinfo=UTC), None]),
     "local_at": (pa.timestamp("us"), [datetime(1900, 3, 29, 2, 30, 0, 1), None]),  # noqa: DTZ001
     "numbers": (pa.list_(pa.int64()), [[1, None, 3], None]),
     "names": (pa.list_(pa.string()), [["a", None], []]),
-    "moments": (pa.list_(pa.timestamp("us", tz="UTC")), [[datetime(2026, 1, 1, tzinfo=timezone.utc)], None]),
+    "moments": (pa.list_(pa.timestamp("us", tz="UTC")), [[datetime(2026, 1, 1, tzinfo=UTC)], None]),
     "tags": (pa.map_(pa.string(), pa.string()), [[("a", "1"), ("b", None)], None]),
     "pair": (pa.struct([("x", pa.int64()), ("y", pa.string())]), [{"x": 1, "y": None}, None]),
 }
@@ -201,7 +201,7 @@ def test_layouts_that_spark_does_not_know_are_cast(spark: SparkSession) -> None:
 
     frame = task_dataframe(spark, [0], read, table.schema, description="layouts")
     rows = [tuple(row.values()) for row in frame.toArrow().to_pylist()]
-    assert rows == [("a", b"a", "x", datetime(1970, 1, 1, tzinfo=timezone.utc)), (None, None, "x", None)]
+    assert rows == [("a", b"a", "x", datetime(1970, 1, 1, tzinfo=UTC)), (None, None, "x", None)]
 
 
 def test_a_dataframe_reads_when_asked_and_each_time(spark: SparkSession, tmp_path: Path) -> None:

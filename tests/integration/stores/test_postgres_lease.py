@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
@@ -56,7 +56,7 @@ def kept(connection: Connection) -> list[list[tuple[object, ...]]]:
     return [connection.execute(f"SELECT t::text FROM headrace.{name} t ORDER BY 1").fetchall() for (name,) in tables]
 
 
-HEARTBEAT = Heartbeat(datetime.now(timezone.utc), "host", 1, "running", "streaming", 0.0, Lsn(5))
+HEARTBEAT = Heartbeat(datetime.now(UTC), "host", 1, "running", "streaming", 0.0, Lsn(5))
 WRITES: dict[str, Callable[[PostgresStore], object]] = {
     "progress": lambda store: store.update_progress(APPLY, Lsn(99)),
     "forgotten progress": lambda store: store.delete_progress(APPLY),
@@ -75,7 +75,7 @@ def test_a_second_run_is_told_who_holds_the_store(opened: OpenStore) -> None:
     first.take_lease(ignore)
     with pytest.raises(StoreInUse) as caught:
         second.take_lease(ignore)
-    today = datetime.now(timezone.utc).strftime("%Y-%m-")
+    today = datetime.now(UTC).strftime("%Y-%m-")
     assert f"process {os.getpid()} on {socket.gethostname()}, since {today}" in str(caught.value)
     # One of another pipeline is not concerned.
     opened(2).take_lease(ignore)

@@ -200,7 +200,7 @@ BAG_VALUES: dict[str, list[Any]] = {
     "m": [None, [], [("a", None)], [("a", "")], [("a", "b")], [("b", "a")], [("a", "b"), ("c", None)]],
     "d": [None, Decimal("1.00"), Decimal("-1.00")],
     "y": [None, b"", b"\0", b"\0\0"],
-    "s": [None, dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc)],
+    "s": [None, dt.datetime(2020, 1, 1, tzinfo=dt.UTC)],
     "ll": [None, [], [[]], [None], [[None]], [[1.0], [2.0]], [[1.0, 2.0]], [[float("nan")]]],
 }
 

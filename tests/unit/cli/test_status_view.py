@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -30,7 +30,7 @@ from headrace.table_state import State, TableState
 CONFIG = PipelineConfig.model_validate(
     {"id": 3, "publication_name": "p", "pg_connection": {"host": "h", "name": "n", "username": "u"}}
 )
-NOW = datetime.now(timezone.utc)
+NOW = datetime.now(UTC)
 SLOT = SlotState("headrace_3", "pgoutput", "n", True, 4711, "reserved", Lsn(1), Lsn(0x10), None, False, None, False)
 ORDERS = TableObservation(
     1, TableName("public", "orders"), TableState(State.READY), NOW, Lsn(0x20), 1200, 1300, 2048, 1.5

@@ -114,7 +114,7 @@ def test_place_is_that_of_the_deciding_change() -> None:
     places = {row["row"]["id"]: (row["commit_lsn"], row["tx_ordinal"], row["xid"]) for row in rows}
     assert places == {1: (200, 1, 207), 2: (100, 1, 107), 3: (200, 0, 207), 4: (200, 2, 207)}
     times = {row["row"]["id"]: row["commit_time"] for row in rows}
-    assert times[4] == dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(milliseconds=200)
+    assert times[4] == dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=200)
 
 
 # Unchanged TOAST.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
@@ -57,7 +57,7 @@ def test_a_transaction() -> None:
 
 
 def test_of_a_whole_old_row_only_what_changed_is_shown() -> None:
-    moment = datetime.now(timezone.utc)
+    moment = datetime.now(UTC)
     new, old = {"id": 1, "name": "b", "note": None}, {"id": 1, "name": "a", "note": None}
     update = Update(LSN, LSN, 0, 1, moment, ORDERS, new, old, OldRowKind.FULL)
     assert pretty_event(update).plain == "  UPDATE   public.orders  id=1  name='a' → 'b'"
@@ -65,7 +65,7 @@ def test_of_a_whole_old_row_only_what_changed_is_shown() -> None:
 
 def test_options_of_a_truncate_and_a_table_that_is_new() -> None:
     both = TruncateOptions.CASCADE | TruncateOptions.RESTART_IDENTITY
-    truncate = Truncate(LSN, LSN, 0, 1, datetime.now(timezone.utc), (ORDERS,), both)
+    truncate = Truncate(LSN, LSN, 0, 1, datetime.now(UTC), (ORDERS,), both)
     assert pretty_event(truncate).plain == "  TRUNCATE public.orders  cascade  restart identity"
     assert shown(Altered(None, ORDERS))[1] == "  ALTER    public.orders  is new: id bigint, name text, note text"
 

@@ -4,7 +4,7 @@ import io
 import json
 import os
 from dataclasses import replace
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -126,7 +126,7 @@ def test_values_that_no_type_holds_are_told_behind_their_row() -> None:
 def test_options_of_a_truncate_are_named() -> None:
     stream = io.StringIO()
     both = TruncateOptions.CASCADE | TruncateOptions.RESTART_IDENTITY
-    truncate = Truncate(LSN, LSN, 0, 1, datetime.now(timezone.utc), (ORDERS,), both)
+    truncate = Truncate(LSN, LSN, 0, 1, datetime.now(UTC), (ORDERS,), both)
     StdoutDestination(stream).write_events(batch_of([truncate], end=Lsn(LSN + 1)))
     assert lines(stream)[0]["options"] == ["CASCADE", "RESTART_IDENTITY"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime, timezone
 
 import pyarrow as pa
 import pytest
@@ -27,7 +27,7 @@ def test_dates() -> None:
     assert converted.rejected.texts.to_pylist() == ["infinity", "-infinity", "0001-12-31 BC", "10000-01-01"]
 
 
-@pytest.mark.parametrize(("conversion", "zone", "tzinfo"), [(PLAIN, "", None), (ZONED, "+00", timezone.utc)])
+@pytest.mark.parametrize(("conversion", "zone", "tzinfo"), [(PLAIN, "", None), (ZONED, "+00", UTC)])
 def test_timestamps(conversion: TimestampConversion, zone: str, tzinfo: timezone | None) -> None:
     texts = [
         f"2000-01-01 00:00:00{zone}", None, "infinity", "-infinity", f"9999-12-31 23:59:59.999999{zone}",

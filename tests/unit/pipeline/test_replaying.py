@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from headrace.testing.local_rows import (
 
 CONTEXT = DestinationContext(1, MemoryStore(), None)
 # Copies made by hand are of now; the commits of these tests come after.
-NOON = datetime.now(timezone.utc) + timedelta(hours=1)
+NOON = datetime.now(UTC) + timedelta(hours=1)
 
 
 class Source:

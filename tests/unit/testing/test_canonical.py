@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from uuid import UUID
 
@@ -52,7 +52,7 @@ def test_columns() -> None:
         pa.array([[("b", "1"), ("a", None)], None], pa.map_(pa.string(), pa.string())),
         pa.array([Decimal("1.50"), None], pa.decimal128(10, 2)),
         pa.array([datetime(1969, 12, 31, 23, 59, 59, 999_999), None], pa.timestamp("us")),  # noqa: DTZ001
-        pa.array([datetime(2024, 1, 1, tzinfo=timezone.utc), None], pa.timestamp("us", "UTC")),
+        pa.array([datetime(2024, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC")),
     ]
     values = [canonical_column(column) for column in columns]
     assert list(zip(*values, strict=True)) == [
@@ -79,7 +79,7 @@ def test_texts_of_columns_are_json() -> None:
                 pa.array([True, None]),
                 pa.array([date(2024, 2, 29), None]),
                 pa.array([b"\xff", None]),
-                pa.array([datetime(2024, 1, 1, tzinfo=timezone.utc), None], pa.timestamp("us", "UTC")),
+                pa.array([datetime(2024, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC")),
             ]
         )
     )

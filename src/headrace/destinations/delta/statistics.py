@@ -115,7 +115,7 @@ def _read(kind: PrimitiveType, value: Any) -> Any:
             return (datetime.date.fromisoformat(value) - _EPOCH_DAY).days
         if isinstance(kind, _TIMES):
             moment = datetime.datetime.fromisoformat(value.replace("Z", "+00:00"))
-            plain = moment.astimezone(datetime.timezone.utc).replace(tzinfo=None) if moment.tzinfo else moment
+            plain = moment.astimezone(datetime.UTC).replace(tzinfo=None) if moment.tzinfo else moment
             return (plain - _EPOCH) // datetime.timedelta(microseconds=1)
         if isinstance(kind, DecimalType):
             return decimal.Decimal(str(value)).quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_DIGITS)

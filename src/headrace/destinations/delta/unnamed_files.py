@@ -56,7 +56,7 @@ def _remove(java: DeltaJava, layout: TableLayout, named: set[str], age_s: float)
     listed = files.get_file_info(pa_fs.FileSelector(path, recursive=True))
     # After the listing: what left the table until now is known to have been in it.
     places = {_place(found) for found in (*named, *_left(java, layout))}
-    oldest = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(seconds=age_s)
+    oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=age_s)
     gone = [info for info in listed if _is_unnamed(info, path, places) and _may_go(info, path, layout, oldest)]
     for info in gone:
         files.delete_file(info.path)

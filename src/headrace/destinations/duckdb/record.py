@@ -200,7 +200,7 @@ def _record(row: tuple[object, ...]) -> TableRecord:
         table_id=int(str(table_id)),
         source=str(source),
         name=(str(schema), str(table)),
-        mode=TableMode(mode),
+        mode=TableMode(str(mode)),
         columns=tuple(RecordedColumn(*column) for column in json.loads(str(columns))),
         lsn=None if lsn is None else Lsn.parse(str(lsn)),
         parts=read_parts(str(parts)),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 __all__ = ["DataFile", "DeletionVector", "LiveFile", "TableLayout", "VectorForm", "Written"]
 
 
-class VectorForm(str, Enum):
+class VectorForm(StrEnum):
     """How deletion vectors are put into files: each in a Puffin file of its own, or all in one of Delta's."""
 
     PUFFIN = "puffin"

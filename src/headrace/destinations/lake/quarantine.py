@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Optional
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -65,8 +64,7 @@ class _Rejections:
         return pa.RecordBatch.from_arrays([*names, *batch.columns], schema=_COLUMNS)
 
 
-# Unions in the old spelling: evaluated at run time, and Python 3.10 must read them.
-_Found = tuple[Rows, Optional[LostJson]]  # noqa: UP045
+_Found = tuple[Rows, LostJson | None]
 """Rejected values, or rows that have lost JSON and how to find it."""
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from ...config.parquet import ParquetConfig
 from ...errors import ConfigError, DestinationConflict, DestinationFenced, DestinationRejected
@@ -289,4 +289,4 @@ def _last_schema(part: TableBatch) -> ReplicatedTableSchema:
 
 
 def _now() -> str:
-    return datetime.now(timezone.utc).isoformat()
+    return datetime.now(UTC).isoformat()

@@ -15,7 +15,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from ...lsn import Lsn
 from ...schema import TableSchema
@@ -45,7 +45,7 @@ _STAGED = re.compile(r"\.?(.+\.json)\.[0-9a-f]{32}")
 _FILE = re.compile(r"(\d{10,})-([0-9a-f]+)-[0-9a-f]+\.parquet")
 
 
-class ManifestKind(str, Enum):
+class ManifestKind(StrEnum):
     """What a manifest tells."""
 
     BEGIN = "begin"

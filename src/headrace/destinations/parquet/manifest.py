@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Union
+from typing import Any
 
 from ...errors import DestinationError, RetryPolicy
 from ...events import Relation, Truncate, TruncateOptions
@@ -68,8 +68,7 @@ class StoredRows:
     rejected: tuple[DataFile, ...] = ()
 
 
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-StoredStep = Union[StoredRows, Relation, Truncate]  # noqa: UP007
+StoredStep = StoredRows | Relation | Truncate
 
 
 @dataclass(frozen=True, slots=True)

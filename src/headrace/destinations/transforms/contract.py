@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, Union
+from typing import Protocol
 
 from ...events import Delete, Insert, Update
 from ...schema import ReplicatedTableSchema
@@ -12,8 +12,7 @@ from ..rows import Rows
 
 __all__ = ["RowEvent", "Transform", "Transforms"]
 
-# A union in the old spelling: evaluated at run time, and Python 3.10 must read it.
-RowEvent = Union[Insert, Update, Delete]  # noqa: UP007
+RowEvent = Insert | Update | Delete
 
 
 class Transform(Protocol):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Optional, cast
+from typing import cast
 
 from ...errors import ConfigError, HeadraceError
 from ...events import Delete, Event, Insert, Relation, Truncate, Update
@@ -19,8 +19,7 @@ from .contract import RowEvent, Transform, Transforms
 
 __all__ = ["Transformed"]
 
-# In the old spelling: evaluated at run time, and Python 3.10 must read it.
-_Version = tuple[ReplicatedTableSchema, tuple[Optional[str], ...]]  # noqa: UP045
+_Version = tuple[ReplicatedTableSchema, tuple[str | None, ...]]
 
 _EVENTS_AT_ONCE = 4_096
 """Events that are read ahead, so that a transform is called for many at a time."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -166,7 +166,7 @@ def _value(pg_type: PgType, kind: pa.DataType, n: int) -> object:
     if pa.types.is_decimal(kind):
         return Decimal(n).scaleb(-kind.scale)
     if pa.types.is_timestamp(kind):
-        return datetime(2000, 1, n, tzinfo=timezone.utc if kind.tz else None)
+        return datetime(2000, 1, n, tzinfo=UTC if kind.tz else None)
     return _PLAIN[str(kind)](n)
 
 

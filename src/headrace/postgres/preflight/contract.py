@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Protocol
 
 import psycopg
@@ -15,7 +15,7 @@ from ...config.source import SourceInstall
 __all__ = ["Check", "Finding", "Severity", "SourceCheck", "Target", "named"]
 
 
-class Severity(str, Enum):
+class Severity(StrEnum):
     """error: replication cannot work. warning: it works, with a risk. info: good to know."""
 
     ERROR = "error"

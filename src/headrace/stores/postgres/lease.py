@@ -14,7 +14,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from uuid import uuid4
 
 from ...errors import StoreError, StoreFenced, StoreInUse
@@ -98,4 +98,4 @@ class Lease:
 def _described(holder: Row) -> str:
     _, host, pid, since, _ = holder
     assert isinstance(since, datetime)
-    return f"process {pid} on {host}, since {since.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    return f"process {pid} on {host}, since {since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

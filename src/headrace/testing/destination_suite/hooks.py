@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from enum import Enum
+from enum import StrEnum
 from typing import Any, ClassVar
 
 import pytest
@@ -18,7 +18,7 @@ from .site import Site, Values
 __all__ = ["DestinationHooks", "Moment", "Values"]
 
 
-class Moment(str, Enum):
+class Moment(StrEnum):
     """When a commit is interrupted: before it took effect, or after it and before that is known."""
 
     BEFORE_COMMIT = "before commit"

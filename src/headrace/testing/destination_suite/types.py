@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -30,7 +30,7 @@ _KEYS: dict[str, tuple[Any, Any]] = {
     "bytea": (b"", b"\x00\xff"),
     "date": (date(1969, 12, 31), date(9999, 12, 31)),
     "timestamp": (datetime(2024, 1, 1), datetime(2024, 1, 1, 0, 0, 0, 1)),  # noqa: DTZ001 - it has no zone
-    "timestamptz": (datetime(2024, 1, 1, tzinfo=timezone.utc), datetime(1, 1, 1, tzinfo=timezone.utc)),
+    "timestamptz": (datetime(2024, 1, 1, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)),
     "uuid": ("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
 }
 _KEYED_COLUMNS = {f"k_{name}": name for name in _KEYS}

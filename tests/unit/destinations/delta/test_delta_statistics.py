@@ -17,7 +17,7 @@ from headrace.destinations.lake.columns import column_plan
 from headrace.destinations.lake.data_files import write_data
 from headrace.destinations.lake.files import TableLayout, VectorForm
 
-UTC = dt.timezone.utc
+UTC = dt.UTC
 TYPES = {
     "int": (pa.int32(), "integer", [-5, 7]),
     "long": (pa.int64(), "long", [-(1 << 62), 1 << 62]),

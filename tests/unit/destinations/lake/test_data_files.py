@@ -21,7 +21,7 @@ from headrace.destinations.lake.data_files import write_data
 from headrace.destinations.lake.files import DataFile
 from lake_files import LocalTable, local_layout
 
-UTC = dt.timezone.utc
+UTC = dt.UTC
 
 
 def read(file: DataFile) -> pa.Table:

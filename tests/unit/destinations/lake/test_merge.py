@@ -83,7 +83,7 @@ class Source:
             self.rows[number] = {**self.new_row(number), "doc": old["doc"], "tags": old["tags"]}
             return update({**self.rows[number], "doc": None, "tags": None}, unchanged=["doc", "tags"])
         del self.rows[number]
-        self.gone[number] = {**old, DELETED_AT: dt.datetime.fromtimestamp(lsn / 1000, dt.timezone.utc)}
+        self.gone[number] = {**old, DELETED_AT: dt.datetime.fromtimestamp(lsn / 1000, dt.UTC)}
         if kind == "delete":
             return delete(**self.identity(number))
         to = self.draw(st.sampled_from(free))
@@ -204,7 +204,7 @@ def test_soft_delete_says_when(tmp_path: Path) -> None:
     merged(table, delete(id=0), soft_delete=True)
 
     # The first transaction of a test commits at 100.
-    at = dt.datetime(1970, 1, 1, 0, 0, 0, 100_000, dt.timezone.utc)
+    at = dt.datetime(1970, 1, 1, 0, 0, 0, 100_000, dt.UTC)
     assert table.rows() == [{"id": 0, "n": 0, "doc": "d", "tags": None, DELETED: True, DELETED_AT: at}]
 
 
@@ -213,7 +213,7 @@ def test_truncate_of_a_table_that_keeps_deleted_rows(tmp_path: Path) -> None:
     merged(table, delete(id=0), soft_delete=True)
     of_the_delete = {row["id"]: row[DELETED_AT] for row in table.rows()}[0]
     all_deleted = table.files[-1]
-    at = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+    at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
     table.apply(rewrite_deleted(table.layout, table.files, at))
 

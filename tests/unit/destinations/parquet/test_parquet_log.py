@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def test_a_change_is_in_one_file_that_a_manifest_names(tmp_path: Path) -> None:
 
 def test_files_are_cut_where_the_day_changes_and_keep_the_order_of_commits(tmp_path: Path) -> None:
     destination = opened(tmp_path)
-    day, midnight = timedelta(days=1), datetime(2026, 3, 1, tzinfo=timezone.utc)
+    day, midnight = timedelta(days=1), datetime(2026, 3, 1, tzinfo=UTC)
     # The source's clock was set back in between.
     moments = [midnight - timedelta(seconds=1), midnight, midnight - timedelta(seconds=2), midnight + day]
     events = [

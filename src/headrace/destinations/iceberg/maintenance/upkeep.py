@@ -44,7 +44,7 @@ class _IcebergUpkeep:
         return expire_snapshots(self._catalog, held, self._settings, int(time.time() * _MS))
 
     def search(self, held: HeldTable) -> int:
-        return remove_orphans(self._catalog, held, self._settings, datetime.datetime.now(datetime.timezone.utc))
+        return remove_orphans(self._catalog, held, self._settings, datetime.datetime.now(datetime.UTC))
 
 
 class Maintenance(Schedule):
