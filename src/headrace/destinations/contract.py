@@ -129,7 +129,8 @@ class Destination(Protocol):
     def write_table_rows(self, schema: ReplicatedTableSchema, rows: Rows, part: int) -> Durability:
         """Create the table if it is not there and add rows of the initial copy, and record the part with them.
 
-        A copy under one snapshot is part 0 and nothing else; one by key ranges has many, one call after the other.
+        A copy under one snapshot is one part; one by key ranges has many, one call after the other. `part` is a number
+        below 2^33 without further meaning; no two copies of a table use the same numbers.
         """
 
     def follows(self, relation: Relation) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..initial_copy.handoff import CopiedRange, Handoff
@@ -14,7 +15,10 @@ from ..schema import ReplicatedTableSchema
 from ..stores.contract import PipelineStore
 from ..stores.records import CopyBounds, CopyRecord, CopyStart
 
-__all__ = ["copy_start", "handoff_of", "has_all_parts", "ranges_left", "stored_handoff"]
+__all__ = ["copy_start", "handoff_of", "has_all_parts", "is_of_copy", "part_number", "ranges_left", "stored_handoff"]
+
+_FIRST_NUMBER = 1 << 32
+"""Part numbers below it are those of earlier versions, which numbered the parts of each copy from 0."""
 
 
 def copy_start(plan: CopyPlan, start: Lsn, snapshot_lsn: Lsn) -> CopyStart:
@@ -44,7 +48,30 @@ def has_all_parts(records: Sequence[CopyRecord], parts: frozenset[int]) -> bool:
     for record in records:
         if record.rows >= 0:
             first[record.snapshot] = min(record.position, first.get(record.snapshot, record.position))
-    return parts.issuperset(first.values())
+    return parts.issuperset(_number(position, snapshot) for snapshot, position in first.items())
+
+
+def part_number(records: Iterable[CopyRecord]) -> int:
+    """Return the number under which a destination records the part that these ranges are written as.
+
+    It is made of the first range and its snapshot, so that the parts of two copies of a table have different numbers. A
+    store that was restored from a backup is thereby known not to be that of the copy at the destination.
+    """
+    first = min(records, key=lambda record: record.position)
+    return _number(first.position, first.snapshot)
+
+
+def is_of_copy(records: Sequence[CopyRecord], parts: frozenset[int], *, accept_old_numbers: bool = False) -> bool:
+    """Return whether the parts that a destination has are all of the copy that is on record.
+
+    `accept_old_numbers`: parts that an earlier version has numbered, which may be of any copy, count as its own.
+    """
+    known = {_number(record.position, record.snapshot) for record in records}
+    return all(part in known or (accept_old_numbers and part < _FIRST_NUMBER) for part in parts)
+
+
+def _number(position: int, snapshot: str) -> int:
+    return _FIRST_NUMBER + zlib.crc32(f"{position} {snapshot}".encode())
 
 
 def handoff_of(schema: ReplicatedTableSchema, start: CopyStart, records: Sequence[CopyRecord]) -> Handoff:

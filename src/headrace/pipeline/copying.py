@@ -39,7 +39,7 @@ from ..spark.copy_reader import CopyReader, HeldCopyReader, row_schema
 from ..spark.rows import LocalRows, TaskRows, read_here
 from ..stores.records import CopyBounds, CopyRecord, CopyStart, DestinationTableMetadata
 from ..table_state import State
-from .copy_records import copy_start, handoff_of, has_all_parts, ranges_left
+from .copy_records import copy_start, handoff_of, has_all_parts, is_of_copy, part_number, ranges_left
 from .copy_sessions import CopySessions
 from .copy_works import copy_works
 from .engine import Engine, Stopped
@@ -107,6 +107,11 @@ class TableCopy:
             msg = "the destination was put back to an earlier state: the copy starts over"
             _log.warning(msg, table=table.name, parts=sorted(parts))
             return None
+        if not is_of_copy(records, parts):
+            # The rows of such parts are older than the snapshot that the store would get for them.
+            msg = "the destination has parts of a copy that the store does not know: the copy starts over"
+            _log.warning(msg, table=table.name, parts=sorted(parts))
+            return None
         return start, [record for record in records if record.rows >= 0] + self._arrived(table, records, parts)
 
     def _arrived(self, table: Table, records: Sequence[CopyRecord], parts: frozenset[int]) -> list[CopyRecord]:
@@ -115,7 +120,7 @@ class TableCopy:
         A part bears the number of its first range. Only one is begun at a time.
         """
         begun = [record for record in records if record.rows == _BEGUN]
-        here = bool(begun) and min(record.position for record in begun) in parts
+        here = bool(begun) and part_number(begun) in parts
         settled = [replace(record, rows=0 if here else _ABANDONED) for record in begun]
         for record in settled:
             self._engine.store.finish_copy_range(table.id, record)
@@ -313,7 +318,7 @@ class TableCopy:
             engine.store.finish_copy_range(table.id, record)
         rows = self._rows(table, held, ranges)
         reach("copy.before_write", name)
-        if engine.destination.write_table_rows(table.schema, rows, min(bounds)) is Durability.ACCEPTED:
+        if engine.destination.write_table_rows(table.schema, rows, part_number(records)) is Durability.ACCEPTED:
             engine.destination.flush()
         reach("copy.after_write", name)
         report = rows.report()

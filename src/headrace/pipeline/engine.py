@@ -204,7 +204,8 @@ class Engine:
         """
         applied = self.destination.applied_lsn(table.target.schema)
         if table.acknowledged is not None and (applied is None or applied < table.acknowledged):
-            if not self.tables.go_back(table, applied, self.batches.holds_since):
+            parts = self.destination.copied_parts(table.target.schema)
+            if not self.tables.go_back(table, applied, parts, self.batches.holds_since):
                 msg = f"the destination's table {table.name} was put back to {applied or 'nothing'}"
                 raise SpoolGap(msg, detail="the spool does not have all changes since", hint=_COPIED_AGAIN)
         elif applied is not None and applied > table.position:

@@ -30,7 +30,7 @@ from ..stores.contract import PipelineStore
 from ..stores.records import APPLY, Worker
 from ..table_state import PERSISTED, State, TableState, advance
 from .copy_progress import CopyProgress
-from .copy_records import stored_handoff
+from .copy_records import is_of_copy, stored_handoff
 from .failpoint import reach
 from .retries import Retries
 from .schema_following import ColumnListChanged
@@ -190,19 +190,23 @@ class Tables:
         """
         schema = self._last_seen(table)
         try:
-            applied = destination.applied_lsn(schema)
-            lost = applied is None and destination.copied_parts(schema) == frozenset()
+            applied, parts = destination.applied_lsn(schema), destination.copied_parts(schema)
         except ConfigError as error:
             self._take_at(table, None)
             if table.state.state is not State.ERRORED:
                 self.fail(table, error)
             return
         self._take_at(table, applied)
-        if spool_holds is None or not (lost or self._was_put_back(table, applied)):
+        if spool_holds is None:
             return
-        if not self.go_back(table, applied, spool_holds):
-            table.whole_only = True
-            self.start_over(table)
+        lost = applied is None and parts == frozenset()
+        if self._has_other_copy(table, parts):
+            msg = "the destination has another copy of the table than the store knows: the table is copied again"
+            _log.warning(msg, table=table.name)
+        elif not (lost or self._was_put_back(table, applied)) or self.go_back(table, applied, parts, spool_holds):
+            return
+        table.whole_only = True
+        self.start_over(table)
 
     def _take_at(self, table: Table, applied: Lsn | None) -> None:
         self.place(table, self._stored_position(table, applied))
@@ -249,7 +253,23 @@ class Tables:
         copy = self._store.get_copy(table.id)
         return applied is not None and copy is not None and applied < copy[0].start_lsn
 
-    def go_back(self, table: Table, applied: Lsn | None, spool_holds: Callable[[Lsn], bool]) -> bool:
+    def _has_other_copy(self, table: Table, parts: frozenset[int] | None) -> bool:
+        """Return whether the destination has rows of a copy that is not on record: it, or the store, was put back.
+
+        Its position then does not say which changes its rows have: that depends on the copy's snapshot.
+        """
+        copy = self._store.get_copy(table.id)
+        if copy is None or not copy[1] or not parts:
+            return False
+        return not is_of_copy(copy[1], parts, accept_old_numbers=True)
+
+    def go_back(
+        self,
+        table: Table,
+        applied: Lsn | None,
+        parts: frozenset[int] | None,
+        spool_holds: Callable[[Lsn], bool],
+    ) -> bool:
         """The destination has the table as of an earlier position: let it catch up from there.
 
         False if it cannot: nothing is there, or what is there is of an earlier copy, or the spool does not reach back.
@@ -258,7 +278,8 @@ class Tables:
         begun = INVALID_LSN if copy is None else copy[0].start_lsn
         acknowledged = None if table.acknowledged is None else str(table.acknowledged)
         found = None if applied is None else str(applied)
-        if applied is None or applied < begun or not spool_holds(applied):
+        other = self._has_other_copy(table, parts)
+        if applied is None or applied < begun or other or not spool_holds(applied):
             msg = "the destination was put back to an earlier state: the table is copied again"
             _log.warning(msg, table=table.name, found=found, acknowledged=acknowledged)
             return False

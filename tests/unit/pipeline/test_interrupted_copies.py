@@ -7,7 +7,7 @@ import pytest
 from headrace.destinations.memory import MemoryDestination
 from headrace.initial_copy.ranges import CopyPlan, CopyRange, KeyBounds
 from headrace.lsn import INVALID_LSN, Lsn
-from headrace.pipeline.copy_records import has_all_parts, ranges_left
+from headrace.pipeline.copy_records import has_all_parts, is_of_copy, part_number, ranges_left
 from headrace.pipeline.tables import Tables
 from headrace.stores import MemoryStore
 from headrace.stores.records import CopyBounds, CopyRecord, CopyStart
@@ -39,13 +39,27 @@ def test_what_is_left_is_cut_as_it_was_and_read_as_it_would_be_now() -> None:
     assert left == [(1, CopyRange(schema.table.name, ("id",), "id > 3", cut, True, 50, 2000))]
 
 
+# Ranges 0 and 1 were written as one part, range 2 as another; range 3 was begun, range 4 abandoned.
+SNAPSHOTS, ROWS = ("1:1:", "1:1:", "5:5:", "9:9:", "9:9:"), (10, 0, 7, -1, -2)
+RECORDS = [CopyRecord(n, None, SNAPSHOTS[n], ROWS[n]) for n in range(5)]
+FIRST, SECOND, BEGUN = (part_number(some) for some in (RECORDS[:2], RECORDS[2:3], RECORDS[3:4]))
+
+
 def test_a_destination_that_was_put_back_lacks_a_finished_part() -> None:
-    """Ranges 0 and 1 are part 0, range 2 is part 2; range 3 was begun, range 4 abandoned."""
-    snapshots = ("1:1:", "1:1:", "5:5:", "9:9:", "9:9:")
-    rows = (10, 0, 7, -1, -2)
-    records = [CopyRecord(n, None, snapshots[n], rows[n]) for n in range(5)]
-    assert has_all_parts(records, frozenset({0, 2}))
-    assert has_all_parts(records, frozenset({0, 2, 3}))
-    assert not has_all_parts(records, frozenset({0}))
-    assert not has_all_parts(records, frozenset())
+    assert has_all_parts(RECORDS, frozenset({FIRST, SECOND}))
+    assert has_all_parts(RECORDS, frozenset({FIRST, SECOND, BEGUN}))
+    assert not has_all_parts(RECORDS, frozenset({FIRST}))
+    assert not has_all_parts(RECORDS, frozenset())
     assert has_all_parts([], frozenset())
+
+
+def test_a_part_of_another_copy_is_known_by_its_number() -> None:
+    assert is_of_copy(RECORDS, frozenset({FIRST, SECOND, BEGUN}))
+    assert is_of_copy(RECORDS, frozenset())
+    other = part_number([CopyRecord(0, None, "2:2:", 10)])
+    assert not is_of_copy(RECORDS, frozenset({FIRST, other}))
+    assert not is_of_copy([], frozenset({FIRST}))
+    # Earlier versions counted the parts of each copy from 0.
+    assert not is_of_copy(RECORDS, frozenset({0}))
+    assert is_of_copy(RECORDS, frozenset({0}), accept_old_numbers=True)
+    assert not is_of_copy(RECORDS, frozenset({0, other}), accept_old_numbers=True)
