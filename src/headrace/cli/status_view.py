@@ -210,7 +210,7 @@ def as_json(config: PipelineConfig, seen: Observation, store_error: HeadraceErro
 def _heartbeat_json(seen: Observation, heartbeat: Heartbeat) -> dict[str, Any]:
     return {
         "written_at": heartbeat.written_at.isoformat(),
-        "seconds_ago": round(seen.silent_s(heartbeat), 1),
+        "seconds_ago": round(heartbeat.silent_s(seen.observed_at), 1),
         "host": heartbeat.host,
         "pid": heartbeat.pid,
         "state": heartbeat.state,

@@ -14,6 +14,7 @@ from ..errors import HeadraceError
 from ..lsn import Lsn
 from ..postgres.connection import connect
 from ..postgres.lag import slot_lag
+from ..spark.labels import JavaPulse
 from ..stores.records import Heartbeat
 from ..table_state import State
 from ..telemetry.metrics import Lag
@@ -26,6 +27,8 @@ __all__ = ["LagWatch"]
 
 _LOCAL_INTERVAL_S = 1.0
 _HEARTBEAT_INTERVAL_S = 5.0
+_JAVA_SILENT_AFTER_S = 30.0
+"""Java answers every five seconds, unless it is frozen or collects garbage for that long."""
 
 _log = structlog.get_logger("headrace.lag")
 
@@ -38,15 +41,18 @@ class LagWatch:
         self._lanes = lanes
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lag", daemon=True)
+        self._java = JavaPulse()
         self._reconnects = 0
         self.spool_bytes: int | None = None
 
     def start(self) -> None:
+        self._java.start()
         self._thread.start()
 
     def close(self, *, failed: bool = False) -> None:
         """Stop the thread, and leave a last heartbeat that says how the pipeline ended."""
         self._closing.set()
+        self._java.close()
         if self._thread.ident is not None:
             self._thread.join()
             self._send_heartbeats("failed" if failed else "stopped")
@@ -124,6 +130,7 @@ class LagWatch:
                 lane.applied,
                 problem if state == "running" else None,
                 hint if state == "running" else None,
+                receiver.pid,
             )
             try:
                 lane.engine.store.store_heartbeat(heartbeat)
@@ -132,7 +139,13 @@ class LagWatch:
                 _log.debug("the heartbeat cannot be stored", error=str(error))
 
     def _problem(self) -> tuple[str | None, str | None]:
-        """Name what holds up the receiver, and what to do about it."""
+        """Name what holds up the receiver or Spark, and what to do about it."""
+        if self._java.silent_s >= _JAVA_SILENT_AFTER_S:
+            hint = (
+                "look at the process; if it does not go on, end it: then the pipeline ends as well, and continues when "
+                "it is started again"
+            )
+            return f"{self._java.process} has not answered for {self._java.silent_s:.0f} s", hint
         status, quota = self._shared.reception.receiver.status, self._shared.config.spool.quota_bytes
         if status.problem is not None:
             return str(status.problem), status.problem.hint

@@ -5,7 +5,9 @@ Each of the three may be out of reach; what the others say is told all the same.
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,17 +18,17 @@ from typing import Any
 import psycopg
 
 from ..config.pipeline import PipelineConfig, PipelineMode, StoreKind
-from ..errors import HeadraceError, PublicationNotFound, SlotNotFound
+from ..errors import ConfigError, HeadraceError, PublicationNotFound, SlotNotFound
 from ..lsn import Lsn
 from ..postgres.connection import connect
 from ..postgres.lag import slot_lag, wal_end
 from ..postgres.publications import publication_outline
-from ..postgres.slots import SlotState, slot_state
+from ..postgres.slots import SlotState, require_own, slot_state
 from ..postgres.translation import translated_errors
 from ..schema import TableName
 from ..spool import Segment, Spool
 from ..stores.contract import PipelineStore
-from ..stores.records import APPLY, Heartbeat, Worker
+from ..stores.records import APPLY, ENDED_STATES, SILENT_AFTER_S, Heartbeat, Worker
 from ..stores.requests import RequestKind
 from ..table_state import State, TableState
 
@@ -40,14 +42,11 @@ __all__ = [
     "observe",
 ]
 
-_SILENT_AFTER_S = 30.0
-"""A pipeline reports every five seconds. One that has not for so long hangs, or is gone."""
 _RECEIVER_SILENT_AFTER_S = 60.0
 """A receiver reports every five seconds, unless it waits for a connection."""
 
 _FULL_BYTES = 1 << 18
 """A disk with less space is full: the next segment, or a page of the store's journal, may not fit."""
-_ENDED = ("stopped", "failed")
 
 _ESTIMATES = """
 SELECT oid::int8, reltuples::int8 FROM pg_catalog.pg_class WHERE oid = ANY(%s::oid[]) AND reltuples >= 0
@@ -87,6 +86,8 @@ class SourceObservation:
     tables: Mapping[int, TableName] = field(default_factory=dict)
     estimates: Mapping[int, int] = field(default_factory=dict)
     publication_error: HeadraceError | None = None
+    slot_error: HeadraceError | None = None
+    """The slot's name is taken by a slot that this pipeline cannot read; `slot` is None then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,38 +133,38 @@ class Observation:
     """Places of the store and the spool whose disk has no space left."""
     observed_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
-    def silent_s(self, heartbeat: Heartbeat) -> float:
-        """Seconds since a heartbeat was written."""
-        return (self.observed_at - heartbeat.written_at).total_seconds()
-
-    def is_alive(self, heartbeat: Heartbeat) -> bool:
-        """Whether the process that wrote the heartbeat still runs, as far as its reports show."""
-        return heartbeat.state not in _ENDED and self.silent_s(heartbeat) < _SILENT_AFTER_S
-
     @property
     def problems(self) -> list[Problem]:
         """What heartbeats and disks show, beside failed tables, a lost slot and what cannot be reached."""
         hint = "free space on it, or enlarge it: the pipeline then continues by itself"
         found = [Problem(f"the disk that holds {place} is full", hint) for place in self.full_disks]
+        slot_error = None if self.source is None else self.source.slot_error
+        if slot_error is not None:
+            found.append(Problem(slot_error.message, slot_error.hint))
         found += [problem for name, heartbeat in self.heartbeats.items() for problem in self._problems(name, heartbeat)]
         return list(dict.fromkeys(found))
 
     def _problems(self, name: str, heartbeat: Heartbeat) -> list[Problem]:
-        who, silent = f"process {heartbeat.pid} on {heartbeat.host}", self.silent_s(heartbeat)
-        if heartbeat.state == "failed" and heartbeat.problem is None:
-            return [Problem(f"the pipeline ({who}) ended by an error", "read its log, and start it again")]
-        if heartbeat.state in _ENDED:
+        who, silent = f"process {heartbeat.pid} on {heartbeat.host}", heartbeat.silent_s(self.observed_at)
+        if heartbeat.state == "failed":
+            msg = f"destination {name} failed" if name else f"the pipeline ({who}) ended by an error"
+            hint = heartbeat.hint or "read its log, and start it again"
+            return [Problem(f"{msg}: {heartbeat.problem}" if heartbeat.problem else msg, hint)]
+        if heartbeat.state in ENDED_STATES:
             return []
-        if silent >= _SILENT_AFTER_S and self._slot_active:
+        if silent >= SILENT_AFTER_S and (self._slot_active or _has_process(heartbeat)):
             msg = f"the pipeline ({who}) has not reported for {silent:.0f} s: it is stopped, or hangs"
             return [Problem(msg, "look at the process; if it does not go on, end it and start it again")]
-        if silent >= _SILENT_AFTER_S:
+        if silent >= SILENT_AFTER_S:
             msg = f"the pipeline ({who}) ended {silent:.0f} s ago without stopping in order"
             return [Problem(msg, "start it again: it continues where the destination stands")]
         found = []
         if heartbeat.receiver_silent_s >= _RECEIVER_SILENT_AFTER_S:
-            msg = f"the receiver of the pipeline ({who}) has not reported for {heartbeat.receiver_silent_s:.0f} s"
-            found.append(Problem(msg, "look at its process; if it does not go on, end it: it is started again"))
+            pid = heartbeat.receiver_pid
+            receiver = "receiver" if pid is None else f"receiver, process {pid},"
+            msg = f"the {receiver} of the pipeline ({who}) has not reported for {heartbeat.receiver_silent_s:.0f} s"
+            which = "the receiver's process" if pid is None else f"process {pid}"
+            found.append(Problem(msg, f"look at {which}; if it does not go on, end it: it is started again"))
         if heartbeat.problem is not None:
             where = f"destination {name}: " if name else ""
             found.append(Problem(where + heartbeat.problem, heartbeat.hint or "read the pipeline's log"))
@@ -181,7 +182,7 @@ class Observation:
     @property
     def running(self) -> bool | None:
         """Whether a process reports, or reads the slot; None if neither the store nor the source can tell."""
-        if any(self.is_alive(heartbeat) for heartbeat in self.heartbeats.values()):
+        if any(heartbeat.is_alive(self.observed_at) for heartbeat in self.heartbeats.values()):
             return True
         return None if self.source is None or not self.has_slot else self._slot_active
 
@@ -195,6 +196,19 @@ class Observation:
         if self.source is None or not self.has_slot:
             return False
         return self.begun if self.source.slot is None else self.source.slot.lost
+
+
+def _has_process(heartbeat: Heartbeat) -> bool:
+    """Whether the process that wrote a heartbeat exists; False if it ran on another machine."""
+    if heartbeat.host != socket.gethostname():
+        return False
+    try:
+        os.kill(heartbeat.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class SourceObserver:
@@ -254,20 +268,33 @@ def _full_disks(config: PipelineConfig) -> list[str]:
 
 def _look_at_source(connection: psycopg.Connection[Any], config: PipelineConfig) -> SourceObservation:
     slot = slot_state(connection, config.slot_name)
+    if slot is not None and config.mode is not PipelineMode.COPY_ONLY:
+        try:
+            require_own(slot, connection.info.dbname)
+        except ConfigError as error:
+            seen = SourceObservation(None, wal_end(connection), slot_error=error)
+            return _look_at_tables(connection, config, seen)
     end, unconfirmed, retained = None, None, None
     try:
         lag = slot_lag(connection, config.slot_name)
         end, unconfirmed, retained = lag.wal_end, lag.unconfirmed_bytes, lag.retained_bytes
     except SlotNotFound:
         slot, end = None, wal_end(connection)
+    return _look_at_tables(connection, config, SourceObservation(slot, end, unconfirmed, retained))
+
+
+def _look_at_tables(
+    connection: psycopg.Connection[Any], config: PipelineConfig, seen: SourceObservation
+) -> SourceObservation:
+    """Add what the source shows of the publication."""
     try:
         published = publication_outline(connection, config.publication_name)
     except PublicationNotFound as error:
-        return SourceObservation(slot, end, unconfirmed, retained, publication_error=error)
+        return replace(seen, publication_error=error)
     names = {table.id: table.name for table in published}
     with translated_errors("cannot read the tables' sizes"):
         estimates = dict(connection.execute(_ESTIMATES, (list(names),)).fetchall())
-    return SourceObservation(slot, end, unconfirmed, retained, names, estimates)
+    return replace(seen, tables=names, estimates=estimates)
 
 
 def _spool(config: PipelineConfig) -> tuple[SpoolObservation | None, HeadraceError | None]:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from ..config.pipeline import InvalidatedSlotBehavior, PipelineConfig
+from ..config.pipeline import InvalidatedSlotBehavior, PipelineConfig, PipelineMode
 from ..config.spark import SparkConfig
-from ..errors import HeadraceError, PipelineStateError, PublicationNotFound
+from ..errors import DestinationFenced, HeadraceError, PipelineStateError, PublicationNotFound, StoreFenced
+from ..lsn import INVALID_LSN
+from ..replication import ReceiverStatus
 from ..spark.labels import java_ended, java_has_exited, java_is_gone
 from ..spark.session import open_session
 from ..stores.contract import LeasedStore
+from ..stores.records import Heartbeat
 from ..table_state import State
 from ..telemetry.metrics import Metrics
 from .build import spark_config
@@ -168,12 +174,35 @@ class Pipeline:
             hint = error.hint if isinstance(error, HeadraceError) else None
             _log.error("the pipeline ended", pipeline=self._config.id, error=str(error), hint=hint)
             self._state = PipelineState.FAILED
+            self._report_failure(error, hint)
         else:
             self._state = PipelineState.STOPPED
         finally:
             for outlet in self._outlets:
                 if isinstance(outlet.store, LeasedStore):
                     outlet.store.release_lease()
+
+    def _report_failure(self, error: BaseException, hint: str | None) -> None:
+        """Store what ended the pipeline as its last heartbeat, for `headrace status`.
+
+        A run that another one replaced, or that never got as far as to write, leaves that one's heartbeat alone.
+        """
+        if self._config.mode is PipelineMode.COPY_ONLY or isinstance(error, DestinationFenced | StoreFenced):
+            return
+        now, life = datetime.now(UTC), self._life
+        receiver = ReceiverStatus("stopped") if life is None else life.reception.status
+        own = (socket.gethostname(), os.getpid())
+        for outlet in self._outlets:
+            try:
+                last = outlet.store.get_heartbeat()
+                if last is not None and (last.host, last.pid) != own and last.is_alive(now):
+                    continue
+                applied = INVALID_LSN if last is None else last.applied
+                outlet.store.store_heartbeat(
+                    Heartbeat(now, *own, "failed", receiver.state, 0.0, applied, str(error), hint)
+                )
+            except HeadraceError as failure:
+                _log.debug("the heartbeat cannot be stored", error=str(failure))
 
     @contextmanager
     def _java_watched(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,12 +24,13 @@ from pyspark.sql import SparkSession
 from ..errors import SparkError, SparkGone
 from .failures import MARK_PROPERTY, from_spark, new_mark
 
-__all__ = ["cancel", "java_ended", "java_has_exited", "java_is_gone", "job", "label_thread"]
+__all__ = ["JavaPulse", "cancel", "java_ended", "java_has_exited", "java_is_gone", "job", "label_thread"]
 
 _DESCRIPTION = "spark.job.description"
 _POOL = "spark.scheduler.pool"
 _INTERRUPT = "spark.job.interruptOnCancel"
 _ENDING_S = 5.0
+_PULSE_INTERVAL_S = 5.0
 
 
 @contextmanager
@@ -111,6 +113,46 @@ def java_has_exited() -> bool:
     """Return whether the Java process that this process started has exited. Costs next to nothing."""
     process = getattr(SparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
+
+
+class JavaPulse:
+    """Ask Java for its time every few seconds, in a thread of its own: a process that is frozen does not answer.
+
+    Such a process keeps its connections, so that whoever waits for it waits without end.
+    """
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._answered_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="java-pulse", daemon=True)
+
+    def start(self) -> None:
+        self._answered_at = time.monotonic()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop asking. A question that Java does not answer is left behind."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join(1.0)
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since Java last answered."""
+        return time.monotonic() - self._answered_at
+
+    @property
+    def process(self) -> str:
+        """The Java process, for messages."""
+        process = getattr(SparkContext._gateway, "proc", None)
+        return "Spark's Java process" if process is None else f"Spark's Java process (process {process.pid})"
+
+    def _run(self) -> None:
+        while not self._over.wait(_PULSE_INTERVAL_S):
+            # A process that has ended is noticed, and reported, by others.
+            with contextlib.suppress(Py4JError, OSError, AttributeError):
+                SparkContext._jvm.System.currentTimeMillis()  # type: ignore[union-attr]
+                self._answered_at = time.monotonic()
 
 
 def _accepts_connections(gateway: Any) -> bool:

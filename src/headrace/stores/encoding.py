@@ -112,6 +112,7 @@ def encode_heartbeat(heartbeat: Heartbeat) -> str:
             "applied": str(heartbeat.applied),
             "problem": heartbeat.problem,
             "hint": heartbeat.hint,
+            "receiver_pid": heartbeat.receiver_pid,
         }
     )
 

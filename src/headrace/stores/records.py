@@ -13,6 +13,8 @@ from ..table_state import TableState
 
 __all__ = [
     "APPLY",
+    "ENDED_STATES",
+    "SILENT_AFTER_S",
     "CopyBounds",
     "CopyRecord",
     "CopyStart",
@@ -100,6 +102,12 @@ class DestinationTableMetadata:
         )
 
 
+SILENT_AFTER_S = 30.0
+"""A pipeline reports every five seconds. One that has not for so long hangs, or is gone."""
+ENDED_STATES = ("stopped", "failed")
+"""States of heartbeats after which no other follows, until the next start."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     """What a running pipeline last reported about itself, so that other processes can tell whether it is well."""
@@ -109,7 +117,7 @@ class Heartbeat:
     host: str
     pid: int
     state: str
-    """`running`; `stopped` after an orderly end; for one of several destinations also its other states."""
+    """`running`; `stopped` after an orderly end, `failed` after an error; of several destinations also other states."""
     receiver: str
     """The state of the receiver, as `ReceiverStatus.state`."""
     receiver_silent_s: float
@@ -117,7 +125,18 @@ class Heartbeat:
     applied: Lsn
     """Up to where all tables in step are durable, which progress may lag behind while nothing is written."""
     problem: str | None = None
+    """What holds up the pipeline or the destination, or what ended it."""
     hint: str | None = None
+    receiver_pid: int | None = None
+    """None: there is no receiver, or an older version wrote this."""
+
+    def silent_s(self, now: datetime) -> float:
+        """Return the seconds since it was written."""
+        return (now - self.written_at).total_seconds()
+
+    def is_alive(self, now: datetime) -> bool:
+        """Whether the process that wrote it still runs, as far as its reports show."""
+        return self.state not in ENDED_STATES and self.silent_s(now) < SILENT_AFTER_S
 
 
 @dataclass(frozen=True, slots=True)

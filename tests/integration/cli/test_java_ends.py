@@ -15,6 +15,7 @@ import pytest
 import yaml
 from pyiceberg.catalog import load_catalog
 
+from commanding import invoke
 from headrace.errors import RetryPolicy
 from headrace.postgres.connection import parse_conninfo
 from headrace.stores import SqliteStore
@@ -113,6 +114,10 @@ def test_a_dead_java_ends_the_process_and_the_next_start_goes_on(
     store = SqliteStore(tmp_path / "data" / "pipeline-7" / "store.db", 7)
     assert {state.state for state in store.get_table_states().values()} == {State.READY}
     store.close()
+    # And the status is that of a pipeline that failed
+    status = invoke("status", path)
+    assert status.exit_code == 1
+    assert "ended by an error: Spark's Java process has ended" in " ".join(status.stdout.split())
 
     # When it is started again, all tables go on
     second = start("run", path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -148,8 +149,16 @@ def heartbeat(seconds_ago: float = 0.0, **changed: Any) -> Heartbeat:
         (0, {"state": "stopped"}, 0, "not running"),
         (3600, {"state": "stopped"}, 0, "not running"),
         (0, {"state": "failed"}, 1, "ended by an error"),
+        (
+            0,
+            {"state": "failed", "problem": "the spool has a gap", "hint": "copy again"},
+            1,
+            "error: the spool has a gap",
+        ),
         (3600, {}, 1, "(process 4711 on db-1) ended 36"),
+        (3600, {"host": socket.gethostname(), "pid": os.getpid()}, 1, "it is stopped, or hangs"),
         (0, {"receiver_silent_s": 75.0}, 1, "receiver of the pipeline (process 4711 on db-1) has not reported for 75"),
+        (0, {"receiver_silent_s": 75.0, "receiver_pid": 4712}, 1, "look at process 4712; if it does not go on, end it"),
         (0, {"problem": "the spool cannot be written: No space left", "hint": "make room"}, 1, "make room"),
     ],
 )
@@ -182,6 +191,18 @@ def test_a_process_that_holds_the_slot_and_does_not_report_hangs(file: Path, con
     assert result.exit_code == 1
     assert "(process 4711 on db-1) has not reported for 4" in result.stdout
     assert "it is stopped, or hangs" in result.stdout
+
+
+def test_a_slot_that_is_not_of_this_pipeline(file: Path, connection: Connection) -> None:
+    config = load_pipeline_config(file)
+    connection.execute("SELECT pg_create_physical_replication_slot(%s)", (config.slot_name,))
+    try:
+        result = invoke("status", file)
+    finally:
+        connection.execute("SELECT pg_drop_replication_slot(%s)", (config.slot_name,))
+    assert result.exit_code == 1
+    assert f"replication slot {config.slot_name} is a physical slot" in " ".join(result.stdout.split())
+    assert "choose another id or slot_name" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
