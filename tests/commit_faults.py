@@ -81,6 +81,7 @@ class Fault(Enum):
     LOST = "after the commit, before its answer"
     READING = "when the table is read after the commit"
     LATE = "before the commit, which is carried out when the next one is on its way"
+    REPEATED = "nothing is lost, but a gateway repeats the request and passes on the second answer, a refusal"
 
 
 class Reader(Protocol):
@@ -96,7 +97,7 @@ class FaultedTable:
         destination.startup(DestinationContext(1, MemoryStore(), spark, (ORDERS,), quarantine=True))
         destination.claim()
         self._schema, self._end = ORDERS, 100
-        self._copy(0, {1: "a", 2: "b", 3: "c"})
+        self.copy(0, {1: "a", 2: "b", 3: "c"})
         self.rows: Rows = {1: ("a", None), 2: ("b", None), 3: ("c", None)}
         # As many again, so that there is something to compact.
         self._stream(*(Inserted(ORDERS, _row(key, "d")) for key in (4, 5, 6)))
@@ -114,7 +115,10 @@ class FaultedTable:
                 self.check(must_be_old=False)
         work()
         self.check()
-        # What comes after goes on from there.
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Write what comes after, which goes on from there."""
         self._end += 100
         self.do_append()
         self._end += 100
@@ -152,8 +156,8 @@ class FaultedTable:
         self._schema = COUNTED
 
     def do_copy(self) -> None:
-        if 1 not in (self.destination.copied_parts(ORDERS) or ()):
-            self._copy(1, {50: "e", 51: "f"})
+        if 1 not in self.copied_parts():
+            self.copy(1, {50: "e", 51: "f"})
         self.rows |= {50: ("e", None), 51: ("f", None)}
 
     def do_compaction(self) -> None:
@@ -161,13 +165,16 @@ class FaultedTable:
 
     def do_quarantine(self) -> None:
         rejected = {"key": '{"id": "60"}', "column": "amount", "text": "NaN", "commit_lsn": None, "tx_ordinal": None}
-        if 2 not in (self.destination.copied_parts(ORDERS) or ()):
+        if 2 not in self.copied_parts():
             rows = local_rows(ORDERS, [_row(60, "g")], spark=self._spark, rejected=[rejected])
             self.destination.write_table_rows(ORDERS, rows, 2)
         self.rows[60] = ("g", None)
         assert self.quarantined() == ["NaN"]
 
-    def _copy(self, part: int, rows: dict[int, str]) -> None:
+    def copied_parts(self) -> frozenset[int]:
+        return self.destination.copied_parts(ORDERS) or frozenset()
+
+    def copy(self, part: int, rows: dict[int, str]) -> None:
         given = [_row(key, note) for key, note in rows.items()]
         self.destination.write_table_rows(ORDERS, local_rows(ORDERS, given, spark=self._spark), part)
 
@@ -304,7 +311,13 @@ class IcebergFaults:
         def made(table: IcebergTable, java: Any, found: Any, layout: Any, key: Any, fence: Any = None) -> None:
             plain(table, java, _FaultyTable(found, layout.name, self), layout, key, fence)
 
+        send = IcebergTable._send
+
+        def sent(table: IcebergTable, transaction: Any) -> None:
+            self.commit(table.layout.name, partial(send, table, transaction))
+
         patch.setattr(IcebergTable, "__init__", made)
+        patch.setattr(IcebergTable, "_send", sent)
 
     @contextlib.contextmanager
     def inject(self, fault: Fault, table: str) -> Iterator[None]:
@@ -326,6 +339,9 @@ class IcebergFaults:
         send()
         if fault is Fault.LOST:
             raise _gone()
+        if fault is Fault.REPEATED:
+            send()
+            pytest.fail("a commit was carried out twice")
         self._reading = table if fault is Fault.READING else None
 
     def refresh(self, table: str, send: Callable[[], object]) -> None:
@@ -333,17 +349,6 @@ class IcebergFaults:
             self._reading = None
             raise _gone()
         send()
-
-
-class _FaultyUpdate:
-    """A transaction or an update of a table: its commit is the request."""
-
-    def __init__(self, update: Any, request: str, table: str, faults: IcebergFaults) -> None:
-        self._update, self._request, self._table, self._faults = update, request, table, faults
-
-    def __getattr__(self, name: str) -> Any:
-        member = getattr(self._update, name)
-        return (lambda: self._faults.commit(self._table, member)) if name == self._request else member
 
 
 class _FaultyTable:
@@ -354,9 +359,6 @@ class _FaultyTable:
         member = getattr(self._table, name)
         if name == "refresh":
             return lambda: self._faults.refresh(self._name, member)
-        if name in ("newTransaction", "newRewrite", "newRowDelta"):
-            request = "commitTransaction" if name == "newTransaction" else "commit"
-            return lambda: _FaultyUpdate(member(), request, self._name, self._faults)
         return member
 
 

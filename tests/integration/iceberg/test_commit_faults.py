@@ -24,7 +24,7 @@ from headrace.testing.proxy import Loss
 from lakehouse import iceberg_settings, lake
 
 
-@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.LOST, Fault.READING])
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.LOST, Fault.READING, Fault.REPEATED])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_iceberg_keeps_files_that_may_be_committed(
     operation: str, fault: Fault, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch

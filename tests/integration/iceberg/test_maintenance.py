@@ -21,6 +21,7 @@ from headrace.destinations.iceberg.maintenance import Maintenance
 from headrace.destinations.iceberg.maintenance.compaction import Compaction
 from headrace.destinations.iceberg.maintenance.expiry import expire_snapshots
 from headrace.destinations.iceberg.maintenance.orphans import remove_orphans
+from headrace.destinations.iceberg.reachable import reachable_files
 from headrace.destinations.lake.maintenance.held import Stopped
 from headrace.errors import DestinationError
 from iceberg_duckdb import duckdb_with_iceberg, local_path
@@ -62,6 +63,17 @@ def lineage(spark: SparkSession, table: StreamedTable) -> dict[int, tuple[int, i
     location = java.operations().current().metadataFileLocation()
     rows = spark.read.format("iceberg").load(location).select("id", "_row_id", "_last_updated_sequence_number")
     return {row[0]: (row[1], row[2]) for row in rows.collect()}
+
+
+def test_no_manifest_is_left_of_those_that_a_commit_merges(make_table: Any) -> None:
+    table = make_table()
+    written(table, 32, rows=1)
+    found = {path.name for path in (table.warehouse / "public/t/metadata").glob("*-m*.avro")}
+    java = table.catalog.load(table.name)
+    named = {path.rpartition("/")[2] for path in reachable_files(table.catalog.java, java)}
+    merged = [manifest for manifest in java.currentSnapshot().allManifests(java.io()) if manifest.existingFilesCount()]
+    assert merged, "nothing was merged"
+    assert found <= named
 
 
 @pytest.mark.parametrize(

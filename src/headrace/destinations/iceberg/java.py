@@ -62,6 +62,22 @@ class Java:
             for path in paths:
                 io.deleteFile(path)
 
+    def unused_manifests(self, transaction: Any) -> list[str]:
+        """Return the manifests that a transaction wrote and no snapshot of it refers to.
+
+        Iceberg keeps their paths to itself until `commitTransaction` deletes them.
+        """
+        kept = transaction.getClass().getDeclaredField("deletedFiles")
+        kept.setAccessible(True)
+        paths = set(self.texts(kept.get(transaction)))
+        if not paths:
+            return []
+        table, known = transaction.table(), {one.snapshotId() for one in transaction.startMetadata().snapshots()}
+        for snapshot in table.snapshots():
+            if snapshot.snapshotId() not in known:
+                paths -= {manifest.path() for manifest in snapshot.allManifests(table.io())}
+        return sorted(paths)
+
     def map(self, values: Mapping[str, str]) -> Any:
         result = self._jvm.java.util.HashMap()
         for name, value in values.items():

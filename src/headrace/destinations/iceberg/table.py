@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import structlog
 
-from ...errors import DestinationRejected
+from ...errors import DestinationError, DestinationRejected
 from ..lake.fence import Fence
 from ..lake.files import DeletionVector, LiveFile, TableLayout, Written
-from ..lake.java_errors import commit_errors, java_errors
+from ..lake.java_errors import CommitStateUnknown, TableGone, commit_errors, java_errors, may_be_committed
 from ..lake.operations import Files, Operation, key_ids, live_file
 from ..lake.record import LSN, PARTS, Record
 from .altering import apply_alteration
@@ -155,7 +156,7 @@ class IcebergTable:
             transaction = self._table.newTransaction()
             files, snapshots = self._stage(transaction, planned, operations, record)
             self._set_properties(transaction, record, marks)
-        if self._commit(transaction.commitTransaction, doing):
+        if self._commit_transaction(transaction, doing):
             self._know(planned, files, snapshots, record)
 
     def _stage(
@@ -181,6 +182,50 @@ class IcebergTable:
             self._apply(transaction, files, Written(), (record, base))
             snapshots = 1
         return files, snapshots
+
+    def _commit_transaction(self, transaction: Any, doing: str) -> bool:
+        """Commit a transaction that makes snapshots. Returns whether the table was read again after it.
+
+        An error that should prove that nothing was committed is believed only if the table has no such snapshot: a
+        gateway that repeats a request answers the second one, which is refused because the first was carried out.
+        """
+        with java_errors(doing):
+            staged = self._current(transaction)
+        try:
+            read_again = self._commit(partial(self._send, transaction), doing)
+        except DestinationError as error:
+            if may_be_committed(error) or not self._has_snapshot(staged, doing):
+                raise
+            read_again = True
+        self._remove_unused_manifests(transaction)
+        return read_again
+
+    def _send(self, transaction: Any) -> None:
+        """Send the commit request of a transaction, once.
+
+        Iceberg's own `commitTransaction` repeats a request that was refused. When it gives up it deletes the manifests,
+        although the first request may have been carried out.
+        """
+        transaction.underlyingOps().commit(transaction.startMetadata(), transaction.currentMetadata())
+
+    def _has_snapshot(self, snapshot: int | None, doing: str) -> bool:
+        """Read the table, and return whether it has a snapshot. Raises CommitStateUnknown if it cannot be read."""
+        try:
+            self.refresh()
+            with java_errors(doing):
+                return snapshot is not None and self._table.snapshot(snapshot) is not None
+        except TableGone:
+            return False
+        except DestinationError as error:
+            raise CommitStateUnknown(f"cannot {doing}", detail=error.detail) from None
+
+    def _remove_unused_manifests(self, transaction: Any) -> None:
+        """Delete manifests that a committed transaction wrote and then merged into others."""
+        try:
+            with java_errors(f"remove manifests of table {self.layout.name}"):
+                self._java.remove_files(self._table.io(), self._java.unused_manifests(transaction))
+        except Exception as error:  # noqa: BLE001 - the commit took place; the search for orphans finds them
+            _log.warning("unused manifests are left", table=self.layout.name, error=type(error).__name__)
 
     def _commit(self, send: Callable[[], object], doing: str) -> bool:
         """Send a commit request. Returns whether the table was read again after it.
@@ -234,17 +279,19 @@ class IcebergTable:
         with java_errors(doing):
             # More rows than leave the table, some of them deleted at once, Iceberg does not call a replacement. It is
             # so when the stream emptied some of the files meanwhile.
+            transaction = self._table.newTransaction()
             if sum(file.records for file in written.data) > there:
-                operation = self._row_delta(self._table, planned, written, self._table.specs())
+                operation = self._row_delta(transaction, planned, written, self._table.specs())
             else:
-                operation = self._rewrite(planned, written)
+                operation = self._rewrite(transaction, planned, written)
             operation.validateWith(self._java.follows(planned.snapshot))
+            operation.commit()
             after = planned.after(written, self.keys)
-        if self._commit(operation.commit, doing):
+        if self._commit_transaction(transaction, doing):
             self._know(planned, after, 1)
 
-    def _rewrite(self, planned: Files, written: Written) -> Any:
-        specs, rewrite = self._table.specs(), self._table.newRewrite()
+    def _rewrite(self, transaction: Any, planned: Files, written: Written) -> Any:
+        specs, rewrite = self._table.specs(), transaction.newRewrite()
         if planned.snapshot is not None:
             rewrite.validateFromSnapshot(planned.snapshot)
         for file in removed_files(planned, written):
@@ -279,7 +326,7 @@ class IcebergTable:
                 else:
                     update.set(name, value)
             update.commit()
-        self._commit(transaction.commitTransaction, doing)
+        self._commit_transaction(transaction, doing)
 
     @property
     def java_table(self) -> Any:
@@ -325,9 +372,8 @@ class IcebergTable:
         self._summarise(operation, record)
         operation.commit()
 
-    def _row_delta(self, table: Any, files: Files, written: Written, specs: Any) -> Any:
-        """`table` may be a transaction."""
-        delta = table.newRowDelta()
+    def _row_delta(self, transaction: Any, files: Files, written: Written, specs: Any) -> Any:
+        delta = transaction.newRowDelta()
         if files.snapshot is not None:
             delta.validateFromSnapshot(files.snapshot)
         for file in written.data:
