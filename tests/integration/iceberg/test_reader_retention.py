@@ -16,8 +16,9 @@ import structlog
 from pyiceberg.io.pyarrow import ArrowScan
 
 from awaiting import until
+from damaging import damaged
 from headrace.config.iceberg import MaintenanceConfig
-from headrace.destinations.iceberg.expired_files import DIRECTORY, ExpiredFiles
+from headrace.destinations.iceberg.expired_files import DIRECTORY, DamagedList, ExpiredFiles
 from headrace.destinations.iceberg.java import Java
 from headrace.destinations.iceberg.maintenance import Maintenance
 from headrace.destinations.iceberg.maintenance.expiry import expire_snapshots
@@ -185,6 +186,61 @@ def test_a_list_that_has_files_in_use_or_is_damaged(table: ReadTable) -> None:
     (table.location / DIRECTORY / "00000000000001-5-abc.json").write_text('["/somewhere')
     table.expire()
     assert [path.name.split("-")[0] for path in table.lists()] == [f"{table.now_ms:014d}"]
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))])
+def test_a_damaged_list_deletes_nothing_before_its_time(table: ReadTable, seed: int) -> None:
+    table.expire()
+    held = table.kept_for_readers()
+    (path,) = table.lists()
+    # Given another run, whose search takes files of earlier runs that nobody refers to
+    table.restarted()
+    table.change([(5000, 1, "x")], deletes=[0])
+    at = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=4)
+    for what, content in damaged(path.read_bytes(), seed, 4, 1):
+        path.write_bytes(content)
+        # Then no file goes before the retention time of the damaged list is over, and the error names the list
+        with pytest.raises(DamagedList, match=path.name):
+            remove_orphans(table.catalog, table, MaintenanceConfig(), at)
+        assert held <= table.on_disk(), what
+    table.expire(hours=5.9)
+    # And nothing is left afterwards
+    with structlog.testing.capture_logs() as logs:
+        table.expire(hours=6.3)
+    assert [path.name in entry["event"] for entry in logs if entry["log_level"] == "warning"] == [True]
+    assert path not in table.lists()
+    table.expire(hours=12.2)
+    remove_orphans(table.catalog, table, MaintenanceConfig(), at)
+    assert table.kept_for_readers() == set()
+    assert table.lists() == []
+    table.check_whole()
+
+
+def test_a_damaged_list_keeps_files_of_older_lists(table: ReadTable) -> None:
+    """It may have the same files: their snapshots expired after all, later."""
+    table.expire()
+    held = table.kept_for_readers()
+    table.change([(5000, 1, "x")], deletes=[0])
+    table.expire(hours=1)
+    first, second = table.lists()
+    second.write_bytes(second.read_bytes()[:-1])
+    with pytest.raises(DamagedList, match=second.name):
+        table.expire(hours=6.3)
+    assert held <= table.on_disk()
+    assert first.exists()
+    table.expire(hours=7.3)
+    assert held & table.on_disk() == set()
+
+
+def test_a_list_of_an_earlier_version_has_no_checksum(table: ReadTable) -> None:
+    table.expire()
+    (path,) = table.lists()
+    stem, held = path.name.removesuffix(".json"), table.kept_for_readers()
+    path.rename(path.with_name(f"{stem[:-8]}.json"))
+    assert table.lists_of().pending() == {comparable(str(path)) for path in held}
+    table.expire(hours=6.3)
+    assert table.kept_for_readers() == set()
+    assert table.lists() == []
 
 
 def test_the_space_limit_takes_the_oldest_files_first(table: ReadTable) -> None:
