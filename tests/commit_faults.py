@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
@@ -17,12 +19,16 @@ from py4j.protocol import Py4JNetworkError
 from pyiceberg.catalog import Catalog, load_catalog
 
 from delta_tables import delta_settings, read_delta
-from headrace.config.iceberg import IcebergConfig
+from headrace.config.iceberg import IcebergConfig, MaintenanceConfig
 from headrace.destinations.contract import DestinationContext
 from headrace.destinations.delta import DeltaDestination
 from headrace.destinations.delta.java import DeltaJava
 from headrace.destinations.delta.table import DeltaTable
 from headrace.destinations.iceberg import IcebergDestination
+from headrace.destinations.iceberg.expired_files import DIRECTORY
+from headrace.destinations.iceberg.maintenance.expiry import expire_snapshots
+from headrace.destinations.iceberg.maintenance.orphans import remove_orphans
+from headrace.destinations.iceberg.reachable import reachable_files
 from headrace.destinations.iceberg.table import IcebergTable
 from headrace.destinations.lake.destination import LakeDestination
 from headrace.errors import DestinationError
@@ -47,6 +53,7 @@ from headrace.testing.rest_catalog import RestCatalogServer
 from lakehouse import iceberg_settings, lake
 
 __all__ = [
+    "ICEBERG_OPERATIONS",
     "MAINTENANCE",
     "OPERATIONS",
     "DeltaFaults",
@@ -67,9 +74,11 @@ COUNTED = example_table(1, "orders", {"id": "int8", "note": "text", "amount": "n
 TABLE, QUARANTINE = "public.orders", "headrace.quarantine_1"
 MAINTENANCE = {"enabled": False, "small_files": 2}
 OPERATIONS = ("append", "merge", "truncate", "alter", "copy", "compaction", "quarantine")
-
+ICEBERG_OPERATIONS = (*OPERATIONS, "expiry")
 _CHILD = Path(__file__).parent / "faults" / "killed_jvm.py"
 _PATIENCE_S = 240
+_ONE_SNAPSHOT = MaintenanceConfig(snapshots_kept=1)
+_HOUR_MS = 3_600_000
 
 Rows = dict[int, tuple[Any, ...]]
 
@@ -115,6 +124,8 @@ class FaultedTable:
                 self.check(must_be_old=False)
         work()
         self.check()
+        if operation == "expiry":
+            self.check_expired_files()
         self.go_on()
 
     def go_on(self) -> None:
@@ -170,6 +181,49 @@ class FaultedTable:
             self.destination.write_table_rows(ORDERS, rows, 2)
         self.rows[60] = ("g", None)
         assert self.quarantined() == ["NaN"]
+
+    def do_expiry(self, hours: float = 0) -> None:
+        """Expire all snapshots but one; no file that one of them refers to goes before its retention time is over."""
+        before = self._on_disk() if hours == 0 else set()
+        now_ms = int(time.time() * 1000 + hours * _HOUR_MS)
+        try:
+            expire_snapshots(self.maintained_catalog(), self._held(), _ONE_SNAPSHOT, now_ms)
+        finally:
+            assert {path for path in before if not path.name.endswith(".metadata.json")} <= self._on_disk()
+
+    def check_expired_files(self) -> None:
+        """Check that after the retention time nothing is left of expired snapshots, and all else is there."""
+        assert len(list(self._java_table().snapshots())) == 1
+        assert list(self._location().glob(f"{DIRECTORY}/*")) != []
+        self.do_expiry(hours=7)
+        assert list(self._location().glob(f"{DIRECTORY}/*")) == []
+        # A commit that failed leaves files that nobody refers to.
+        later = dt.datetime.now(dt.UTC) + dt.timedelta(days=4)
+        remove_orphans(self._catalog(), self._held(), _ONE_SNAPSHOT, later)
+        in_use = {Path(f"/{path}") for path in reachable_files(self._catalog().java, self._java_table())}
+        hint = self._location() / "metadata" / "version-hint.text"
+        assert self._on_disk() == in_use - {hint}
+        self.check()
+
+    def maintained_catalog(self) -> Any:
+        """Return the catalog that maintenance uses."""
+        return self._catalog()
+
+    def _catalog(self) -> Any:
+        return self.destination._opened.catalog
+
+    def _held(self) -> Any:
+        return self.destination._opened.tables.named(ORDERS.table.name)
+
+    def _java_table(self) -> Any:
+        return self._catalog().load(self._held().name)
+
+    def _location(self) -> Path:
+        return Path(str(self._java_table().location()).removeprefix("file:"))
+
+    def _on_disk(self) -> set[Path]:
+        """All files of the table, its lists of expired files excepted."""
+        return {path for path in self._location().rglob("*") if path.is_file() and path.parent.name != DIRECTORY}
 
     def copied_parts(self) -> frozenset[int]:
         return self.destination.copied_parts(ORDERS) or frozenset()
@@ -277,7 +331,7 @@ def lost_around(proxy: TcpProxy, loss: Loss, table: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def killed_jvm(warehouse: Path, moment: str, operation: str, spark: Any) -> Iterator[FaultedTable]:
-    """The table as a driver left it whose JVM was killed after the commit of an operation (see `killed_jvm.py`)."""
+    """The table as a driver left it whose JVM was killed around the commit of an operation (see `killed_jvm.py`)."""
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     child = subprocess.run(
         [sys.executable, str(_CHILD), str(warehouse), moment, operation],
@@ -318,6 +372,8 @@ class IcebergFaults:
 
         patch.setattr(IcebergTable, "__init__", made)
         patch.setattr(IcebergTable, "_send", sent)
+        catalog = FaultedTable.maintained_catalog
+        patch.setattr(FaultedTable, "maintained_catalog", lambda table: _FaultyCatalog(catalog(table), self))
 
     @contextlib.contextmanager
     def inject(self, fault: Fault, table: str) -> Iterator[None]:
@@ -351,6 +407,31 @@ class IcebergFaults:
         send()
 
 
+class _FaultyExpiry:
+    """An expiry of snapshots: all of its methods but `apply` and `commit` return the expiry itself."""
+
+    def __init__(self, expiry: Any, table: str, faults: IcebergFaults) -> None:
+        self._expiry, self._table, self._faults = expiry, table, faults
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._expiry, name)
+        if name == "apply":
+            return member
+        if name == "commit":
+            return lambda: self._faults.commit(self._table, member)
+        return lambda *given: _FaultyExpiry(member(*given), self._table, self._faults)
+
+
+class _FaultyCatalog:
+    """A catalog whose tables meet faults when their snapshots expire."""
+
+    def __init__(self, catalog: Any, faults: IcebergFaults) -> None:
+        self._catalog, self._faults, self.java = catalog, faults, catalog.java
+
+    def load(self, name: tuple[str, ...]) -> Any:
+        return _FaultyTable(self._catalog.load(name), ".".join(name), self._faults)
+
+
 class _FaultyTable:
     def __init__(self, table: Any, name: str, faults: IcebergFaults) -> None:
         self._table, self._name, self._faults = table, name, faults
@@ -359,6 +440,8 @@ class _FaultyTable:
         member = getattr(self._table, name)
         if name == "refresh":
             return lambda: self._faults.refresh(self._name, member)
+        if name == "expireSnapshots":
+            return lambda: _FaultyExpiry(member(), self._name, self._faults)
         return member
 
 

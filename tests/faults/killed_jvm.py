@@ -1,4 +1,4 @@
-"""A driver whose JVM is killed around a commit: `python killed_jvm.py WAREHOUSE lost|reading OPERATION`.
+"""A driver whose JVM is killed around a commit: `python killed_jvm.py WAREHOUSE before|lost|reading OPERATION`.
 
 The driver goes on, as it would in a pipeline, until its error has been handled.
 """
@@ -24,7 +24,7 @@ from lakehouse import iceberg_settings, lake
 
 
 class _KilledJvm(IcebergFaults):
-    """Kills the JVM after the next commit, once armed."""
+    """Kills the JVM around the next commit, once armed."""
 
     jvm: int | None = None
 
@@ -33,15 +33,22 @@ class _KilledJvm(IcebergFaults):
         self._moment, self.target = moment, target
 
     def commit(self, table: str, send: Any) -> None:
+        is_target = table == self.target and self.jvm is not None
+        if is_target and self._moment == "before":
+            self._kill()
         send()
-        if table == self.target and self.jvm is not None:
-            os.kill(self.jvm, signal.SIGKILL)
-            _await_death(self.jvm)
-            self.jvm = None
-            print("jvm killed", flush=True)
+        if is_target and self._moment != "before":
+            self._kill()
             if self._moment == "lost":
                 # The answer is asked for again, of a JVM that is gone.
                 send()
+
+    def _kill(self) -> None:
+        assert self.jvm is not None
+        os.kill(self.jvm, signal.SIGKILL)
+        _await_death(self.jvm)
+        self.jvm = None
+        print("jvm killed", flush=True)
 
 
 def _await_death(pid: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from commit_faults import (
+    ICEBERG_OPERATIONS,
     OPERATIONS,
     DeltaFaults,
     Fault,
@@ -28,7 +29,7 @@ from headrace.testing.proxy import Loss
 pytestmark = [pytest.mark.long, pytest.mark.faults]
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", ICEBERG_OPERATIONS)
 @pytest.mark.parametrize("loss", Loss)
 def test_a_rest_catalog_is_lost(operation: str, loss: Loss, tmp_path: Path, spark: Any) -> None:
     with rest_table(tmp_path / "warehouse", spark) as (table, proxy):
@@ -58,7 +59,7 @@ ANSWERS: dict[str, tuple[HttpFault, int]] = {
     "409 always although committed": (answered(409, carried_out=True), 6),
 }
 # One after the other on one table.
-IN_ORDER = ("append", "merge", "copy", "quarantine", "compaction", "truncate", "alter")
+IN_ORDER = ("append", "merge", "copy", "quarantine", "compaction", "truncate", "alter", "expiry")
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
@@ -69,12 +70,14 @@ def test_a_rest_catalog_answers_an_error(answer: str, tmp_path: Path, spark: Any
             table.faulted(operation, partial(answered_around, proxy, fault, times))
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("moment", ["lost", "reading"])
+@pytest.mark.parametrize("operation", ICEBERG_OPERATIONS)
+@pytest.mark.parametrize("moment", ["before", "lost", "reading"])
 def test_the_jvm_is_killed(operation: str, moment: str, tmp_path: Path, spark: Any) -> None:
     with killed_jvm(tmp_path, moment, operation, spark) as table:
         getattr(table, f"do_{operation}")()
         table.check()
+        if operation == "expiry":
+            table.check_expired_files()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -196,7 +196,7 @@ def test_a_damaged_list_deletes_nothing_before_its_time(table: ReadTable, seed: 
     # Given another run, whose search takes files of earlier runs that nobody refers to
     table.restarted()
     table.change([(5000, 1, "x")], deletes=[0])
-    at = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=4)
+    at = dt.datetime.now(dt.UTC) + dt.timedelta(days=4)
     for what, content in damaged(path.read_bytes(), seed, 4, 1):
         path.write_bytes(content)
         # Then no file goes before the retention time of the damaged list is over, and the error names the list
