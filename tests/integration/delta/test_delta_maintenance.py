@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from delta_tables import delta_settings, read_delta, table_directory
 from headrace.destinations.contract import DestinationContext
@@ -145,3 +146,26 @@ def test_what_an_earlier_run_left_is_removed(destination: DeltaDestination, tmp_
     assert [path.name for path in place.glob("headrace-1-e1x0123456789ab-*")] == []
     assert (place / "headrace-2-e1x0123456789ab-other.parquet").exists()
     assert len(list(place.glob("headrace-1-*.parquet"))) > 1
+
+
+def test_a_damaged_list_of_files_removes_none(destination: DeltaDestination, tmp_path: Path, spark: Any) -> None:
+    """The checksum file of a version names all files of a small table, and nothing protects it from damage."""
+    rows = filled(destination)
+    destination.shutdown()
+    log, files = table_directory(tmp_path, "public", "orders") / "_delta_log", data_files(tmp_path)
+    newest = max(log.glob("0*.crc"))
+    content = newest.read_text()
+    named = sorted(path.name for path in files if path.name in content)
+    newest.write_text(content.replace(named[0], named[0][:-9] + chr(ord(named[0][-9]) ^ 1) + named[0][-8:]))
+    assert newest.read_text() != content
+    again = DeltaDestination(delta_settings(tmp_path, maintenance=EAGER))
+    again.startup(DestinationContext(1, MemoryStore(), spark, (ORDERS,)))
+    again.claim()
+    assert again.applied_lsn(ORDERS) == Lsn(400)
+    with structlog.testing.capture_logs() as logs:
+        again._opened.maintenance.look()
+    again.shutdown()
+    assert data_files(tmp_path) == files
+    (failed,) = [entry for entry in logs if entry.get("step") == "orphans"]
+    assert "the listing of table public.orders lacks 1 files that are in use" in failed["detail"][0]
+    assert found(tmp_path) == rows

@@ -8,12 +8,13 @@ long.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow.fs as pa_fs
 import structlog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from ...errors import DestinationError
 from ..lake.fence import is_of_earlier_run
 from ..lake.files import TableLayout, Written
 from ..lake.maintenance.held import HeldTable
@@ -54,6 +55,7 @@ def _remove(java: DeltaJava, layout: TableLayout, named: set[str], age_s: float)
     scheme, host, path = PyArrowFileIO.parse_location(layout.data_location)
     files = io.fs_by_scheme(scheme, host)
     listed = files.get_file_info(pa_fs.FileSelector(path, recursive=True))
+    _check_complete(layout, path, named, listed)
     # After the listing: what left the table until now is known to have been in it.
     places = {_place(found) for found in (*named, *_left(java, layout))}
     oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=age_s)
@@ -63,6 +65,18 @@ def _remove(java: DeltaJava, layout: TableLayout, named: set[str], age_s: float)
     if gone:
         _log.info("files that nobody names were removed", table=layout.name, files=len(gone))
     return len(gone)
+
+
+def _check_complete(layout: TableLayout, path: str, named: set[str], listed: Iterable[pa_fs.FileInfo]) -> None:
+    """Raise unless every file in use was found: else what names them is damaged, or spells their location otherwise,
+    and all of them would seem to be unnamed.
+    """
+    below = _place(path).rstrip("/") + "/"
+    missing = {place for place in map(_place, named) if place.startswith(below)}
+    missing.difference_update(_place(info.path) for info in listed)
+    if missing:
+        msg = f"the listing of table {layout.name} lacks {len(missing)} files that are in use: no files are removed"
+        raise DestinationError(msg, detail=f"one of them is {min(missing)}")
 
 
 def _left(java: DeltaJava, layout: TableLayout) -> Iterator[str]:
