@@ -74,6 +74,34 @@ def test_a_command_has_arrow_allocate_by_malloc_and_its_children_choose_for_them
     assert run(_BACKEND) == "system None"
 
 
+# Threads that hold memory at the same time, each in an arena of its own if there are enough.
+_ARENAS = """
+import ctypes, re, threading
+from headrace.free_memory import arrow_by_malloc
+with arrow_by_malloc():
+    pass
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+together = threading.Barrier(9)
+def hold():
+    libc.malloc(1000)
+    together.wait()
+    together.wait()
+for _ in range(8):
+    threading.Thread(target=hold).start()
+together.wait()
+out = libc.fopen(b"/dev/stdout", b"w")
+libc.malloc_info(0, ctypes.c_void_p(out))
+libc.fflush(ctypes.c_void_p(out))
+together.wait()
+"""
+
+
+def test_threads_of_a_command_share_arenas() -> None:
+    assert run(_ARENAS).count("<heap nr=") <= 2
+    assert run(_ARENAS, MALLOC_ARENA_MAX="6").count("<heap nr=") > 2
+
+
 def test_what_the_user_has_set_stays() -> None:
     assert run(_BACKEND, **{VARIABLE: "jemalloc"}) == "jemalloc jemalloc"
 
@@ -85,8 +113,10 @@ def test_a_library_in_another_process_leaves_its_allocator_alone() -> None:
 
 def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert environment_with_malloc() == {**os.environ, VARIABLE: "system"}
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    assert environment_with_malloc() == {**os.environ, VARIABLE: "system", "MALLOC_ARENA_MAX": "2"}
     monkeypatch.setenv(VARIABLE, "mimalloc")
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "5")
     assert environment_with_malloc() == os.environ
     with arrow_by_malloc():
         assert os.environ[VARIABLE] == "mimalloc"
