@@ -50,6 +50,7 @@ class OpenFile:
             store_decimal_as_integer=True,
             store_schema=False,
             write_page_index=True,
+            write_page_checksum=True,
         )
 
     @property

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence, Set
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...errors import DestinationError, RetryPolicy
+from ...remedies import RESYNC
 from .columns import FIELD_ID, column_plan
 from .deletion_vectors import Positions
 from .files import LiveFile, TableLayout
@@ -36,6 +38,12 @@ _FOOTER_GROWTH = 9
 _ENTRY_BYTES = 2 << 10
 # One large file must not push all small ones out, and gains least: it is decoded much faster than it is fetched.
 _LARGEST_COLUMN_BYTES = 8 << 20
+
+# What Arrow says of bytes that are no Parquet file, or not the ones that were written.
+_DAMAGE = (
+    "checksum", "thrift", "magic bytes", "footer", "orrupt", "nexpected end of stream", "decompress", "alformed",
+    "ZSTD", "page", "Invalid number", "nknown encoding", "not yet implemented",
+)  # fmt: skip
 
 _Value = TypeVar("_Value")
 
@@ -158,9 +166,11 @@ class OpenedFile:
         """Columns of row groups, in the table's types; one that the file lacks has its initial value, or NULL."""
         present = {name: column for name in names if (column := self.column(name)) is not None}
         # `columns` also takes what is nested below a name with a dot, so the result is picked by name again.
-        table = self._open().read_row_groups(
-            list(groups), columns=[column.name for column in present.values()], use_threads=False
-        )
+        reader = self._open()
+        with self._damage_named():
+            table = reader.read_row_groups(
+                list(groups), columns=[column.name for column in present.values()], use_threads=False
+            )
         rows = sum(self.metadata.row_group(group).num_rows for group in groups)
         columns = []
         for name in names:
@@ -188,9 +198,27 @@ class OpenedFile:
     def _open(self) -> pq.ParquetFile:
         if self._reader is None:
             source = self._io.new_input(self.file.path).open()
-            # Columns of a row group in few large reads: an object store answers each slowly.
-            self._reader = pq.ParquetFile(source, metadata=self._metadata, pre_buffer=True)
+            with self._damage_named():
+                # Columns of a row group in few large reads: an object store answers each slowly.
+                self._reader = pq.ParquetFile(
+                    source, metadata=self._metadata, pre_buffer=True, page_checksum_verification=True
+                )
         return self._reader
+
+    @contextmanager
+    def _damage_named(self) -> Iterator[None]:
+        """Turn an error of Arrow's about the file's content into one that names the file."""
+        try:
+            yield
+        except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            # Who cannot reach a file raises OSError as well.
+            if isinstance(error, OSError) and not any(words in str(error) for words in _DAMAGE):
+                raise
+            raise DestinationError(
+                f"the data file {self.file.path} is damaged",
+                hint=f"restore the file, or copy the table again: {RESYNC}",
+                retry=RetryPolicy.MANUAL,
+            ) from None
 
     def close(self) -> None:
         if self._reader is not None:
