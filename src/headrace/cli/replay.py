@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..config.pipeline import PipelineConfig
     from ..destinations.contract import DestinationContext
     from ..destinations.parquet import ParquetLog
-    from ..pipeline.replaying import Replayed, Until
+    from ..pipeline.replaying import Positions, Replayed, Until
     from ..stores.contract import StateStore
 
 __all__ = ["replay"]
@@ -105,11 +105,24 @@ def replay(
         _refuse_itself(settings.lanes[name], source)
         transforms = _transforms(settings, source)
         finished, reached = _replayed(settings.model_copy(update={"transforms": transforms}), name, log, moment, fresh)
-        where = "" if reached is None else f" up to {reached}"
+        where = _positions(reached)
         if not finished:
             typer.echo(f"stopped{where}; start it again to go on", err=True)
             raise typer.Exit(ExitCode.NOT_WELL)
         typer.echo(f"replayed{where}", err=True)
+
+
+def _positions(reached: Positions) -> str:
+    """How far a replay is, as a part of a sentence: each table has its own position."""
+    known = sorted((lsn, name) for name, lsn in reached.items() if lsn is not None)
+    if not known:
+        return ""
+    (lowest, first), (highest, last) = known[0], known[-1]
+    without = len(reached) - len(known)
+    beside = f", and no changes of {counted(without)} table{'' if without == 1 else 's'}" if without else ""
+    if lowest == highest:
+        return f" up to {highest}{beside}"
+    return f", each table up to its own position: {lowest} ({first}) to {highest} ({last}){beside}"
 
 
 def _chosen(settings: PipelineConfig, destination: str | None) -> str:
@@ -167,7 +180,7 @@ def _refuse_itself(section: DestinationConfig, source: str) -> None:
 
 def _replayed(
     settings: PipelineConfig, name: str, log: ParquetLog, until: Until | None, fresh: bool
-) -> tuple[bool, Lsn | None]:
+) -> tuple[bool, Positions]:
     with QuietInterrupts():
         import psutil  # noqa: PLC0415
 

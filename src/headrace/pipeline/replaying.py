@@ -21,12 +21,16 @@ from ..destinations.parquet.reader import LoggedTable, ParquetLog, read_changes
 from ..errors import ConfigError, DestinationRejected, TableNotFound
 from ..events import Relation, Truncate
 from ..lsn import INVALID_LSN, Lsn
-from ..schema import ReplicatedTableSchema
+from ..schema import ReplicatedTableSchema, TableName
 from ..stores.copies import CopyStore
 from ..stores.records import CopyRecord, CopyStart
 from .stored_batches import StoredReading
 
-__all__ = ["Replay", "Replayed", "Until"]
+__all__ = ["Positions", "Replay", "Replayed", "Until"]
+
+Positions = dict[TableName, Lsn | None]
+"""Up to where each table was replayed: the end of its own last batch; None: none of its changes were written."""
+
 
 Until = Lsn | datetime
 """The last commit that is replayed: by its LSN, or the last before the first that was committed after a moment."""
@@ -73,8 +77,8 @@ class Replay:
         self._progress = progress
         self._stopping = stopping
 
-    def run(self, *, until: Until | None = None, fresh: bool = False) -> Lsn | None:
-        """Replay, and return how far; None if there were no changes. `fresh`: write all tables anew.
+    def run(self, *, until: Until | None = None, fresh: bool = False) -> Positions:
+        """Replay, and return how far each table is. `fresh`: write all tables anew.
 
         Raises ConfigError for an `until` that the log does not reach back to, and what the destination raises.
         """
@@ -92,20 +96,20 @@ class Replay:
         finally:
             self._destination.shutdown()
 
-    def _run(self, reading: StoredReading, tables: dict[ReplicatedTableSchema, LoggedTable], fresh: bool) -> Lsn | None:
+    def _run(self, reading: StoredReading, tables: dict[ReplicatedTableSchema, LoggedTable], fresh: bool) -> Positions:
         applied = {table.schema.table.id: self._begun(schema, table, fresh) for schema, table in tables.items()}
         copies = [commit for schema, table in tables.items() for commit in self._copies(schema, table, applied)]
         changes = [commit for table in tables.values() for commit in _changes(table, reading.before, applied)]
         reading = replace(reading, since={table: lsn for table, lsn in applied.items() if lsn is not None})
         total, done = len(copies) + len(changes), 0
+        reached: Positions = {table.name: applied[table.schema.table.id] for table in tables.values()}
         for commit in copies:
             if self._stopping():
-                return None
+                return reached
             self._progress(Replayed(done, total, str(commit.table.name)))
             for schema, rows in reading.copy(commit.table.manifest(commit.name)):
                 self._destination.write_table_rows(schema, rows, commit.name.value)
             done += 1
-        reached = None
         for end, commits in _batched(changes):
             if self._stopping():
                 break
@@ -115,7 +119,8 @@ class Replay:
             parts = [manifests] if self._destination.whole_batches else [[manifest] for manifest in manifests]
             for part in parts:
                 self._write(reading.batch(end, part))
-            reached = end if reading.before is None else min(end, reading.before)
+            position = end if reading.before is None else min(end, reading.before)
+            reached |= {commit.table.name: position for commit in commits}
             done += len(commits)
         self._destination.flush()
         self._progress(Replayed(done, total))

@@ -20,7 +20,7 @@ from headrace.destinations.parquet import ParquetDestination, open_log
 from headrace.errors import ConfigError, DestinationRejected, TableNotFound
 from headrace.events import Begin, Commit, Delete, Event, Insert, Relation, Truncate
 from headrace.lsn import Lsn
-from headrace.pipeline.replaying import Replay, Replayed
+from headrace.pipeline.replaying import Positions, Replay, Replayed
 from headrace.stores import MemoryStore
 from headrace.testing.durable_destination import DurableDestination
 from headrace.testing.example_tables import ORDERS, VISITS, altered_table, example_column, example_table
@@ -64,7 +64,7 @@ class Source:
             self.log.write_events(part)
             self.direct.write_events(part)
 
-    def replay(self, destination: Destination, stopping: Callable[[], bool] = lambda: False, **how: Any) -> Lsn | None:
+    def replay(self, destination: Destination, stopping: Callable[[], bool] = lambda: False, **how: Any) -> Positions:
         log = open_log(str(self.location))
         return Replay(log, destination, CONTEXT, self.copies, stopping=stopping).run(**how)
 
@@ -109,7 +109,7 @@ def much(source: Source) -> None:
 def test_it_gives_what_a_pipeline_would_have_written(source: Source) -> None:
     much(source)
     replayed = MemoryDestination()
-    assert source.replay(replayed) == 510
+    assert source.replay(replayed) == {ORDERS.table.name: 510, VISITS.table.name: 510}
     for table in ("public.orders", "public.visits"):
         assert replayed.rows(table).equals(source.direct.rows(table))
 
@@ -163,10 +163,22 @@ def test_it_stops_between_two_commits(source: Source) -> None:
     much(source)
     replayed = MemoryDestination()
     asked = iter([False, False, False, False, True])
-    assert source.replay(replayed, stopping=lambda: next(asked)) == 210
+    assert source.replay(replayed, stopping=lambda: next(asked)) == {ORDERS.table.name: 210, VISITS.table.name: 210}
     assert keys(replayed) == [0, 1, 2, 3, 4, 11]
-    assert source.replay(replayed) == 510
+    assert source.replay(replayed) == {ORDERS.table.name: 510, VISITS.table.name: 510}
     assert keys(replayed) == [13, 14]
+
+
+def test_each_table_has_its_own_position(source: Source) -> None:
+    orders, visits = ORDERS.table.name, VISITS.table.name
+    replayed = MemoryDestination()
+    assert source.replay(replayed) == {orders: None, visits: None}
+    source.change(100, Inserted(ORDERS, order(10)))
+    assert source.replay(replayed) == {orders: 110, visits: None}
+    source.change(200, Inserted(VISITS, visit("b")))
+    source.change(300, Inserted(VISITS, visit("c")))
+    assert source.replay(replayed, until=Lsn(250)) == {orders: 110, visits: 251}
+    assert source.replay(replayed) == source.replay(replayed) == {orders: 110, visits: 310}
 
 
 def test_all_tables_as_of_a_commit(source: Source) -> None:

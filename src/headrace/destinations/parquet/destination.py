@@ -18,21 +18,44 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import structlog
+
 from ...config.parquet import ParquetConfig
 from ...errors import ConfigError, DestinationConflict, DestinationFenced, DestinationRejected
 from ...events import Relation, Truncate
 from ...lsn import INVALID_LSN, Lsn
-from ...schema import ReplicatedTableSchema
+from ...schema import NO_TABLE, ReplicatedTableSchema
 from ..batch import Changes, EventBatch, TableBatch
 from ..contract import DestinationContext, Durability, SourceIdentity
 from ..rows import Rows
 from .data_files import FileWriter, RowKind
-from .layout import EPOCHS, OWNER, ManifestKind, epoch_path, new_attempt, new_directory, table_id_of
-from .manifest import FORMAT, DataFile, Manifest, StoredRows, StoredStep, decode_record, encode_record, to_json
+from .layout import (
+    EPOCHS,
+    OWNER,
+    ManifestKind,
+    epoch_path,
+    missing_sequences,
+    new_attempt,
+    new_directory,
+    table_id_of,
+)
+from .manifest import (
+    FORMAT,
+    DataFile,
+    Manifest,
+    StoredRows,
+    StoredStep,
+    decode_record,
+    encode_record,
+    missing_manifests,
+    to_json,
+)
 from .storage import Storage
-from .table_log import TableLog, leftovers, read_log
+from .table_log import TableLog, leftovers, log_of, manifest_names, read_log
 
 __all__ = ["ParquetDestination"]
+
+_log = structlog.get_logger("headrace.destinations")
 
 _CLAIMS_AT_ONCE = 16
 _EPOCH_HINT = "stop every run of the pipeline, then remove the file: the epoch is claimed again"
@@ -80,12 +103,23 @@ class ParquetDestination:
 
     def _claim_table(self, directory: str) -> None:
         """Take over a table's log, then remove what can no longer be published to it."""
-        log = read_log(self._storage, directory)
+        names = manifest_names(self._storage, directory)
+        self._warn_of_gaps(directory, missing_sequences(names))
+        log = log_of(directory, names)
         if not log.gone:
             name = log.named(self._attempt(), ManifestKind.CLAIM)
             content = {"format": FORMAT, "pipeline_id": self._pipeline_id, "written_at": _now()}
             self._storage.publish(log.path(name), encode_record(content))
         self._storage.delete(leftovers(self._storage, directory))
+
+    def _warn_of_gaps(self, directory: str, gaps: list[range]) -> None:
+        """Say that manifests are missing. The pipeline continues: what it adds is right, and a new copy repairs it."""
+        if gaps:
+            known = self._context.tables if self._context is not None else ()
+            names = {schema.table.id: str(schema.table.name) for schema in known}
+            table = names.get(table_id_of(directory) or NO_TABLE, directory.rpartition(".")[0])
+            error = missing_manifests(gaps, table, _shown(self._storage), directory)
+            _log.warning(error.message, table=table, hint=error.hint)
 
     def _check_epoch(self) -> None:
         """Raise DestinationFenced if another run has claimed the log."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -30,6 +30,7 @@ __all__ = [
     "counting",
     "epoch_path",
     "is_staged",
+    "missing_sequences",
     "new_attempt",
     "new_directory",
     "table_id_of",
@@ -114,6 +115,28 @@ def counting(names: Iterable[ManifestName]) -> list[ManifestName]:
             kept.pop()
         kept.append(name)
     return kept
+
+
+def missing_sequences(names: Sequence[ManifestName]) -> list[range]:
+    """Find the numbers that no manifest has, of those that count: from the generation on that readers take.
+
+    A generation begins with the number 1, with a manifest `begin`, or after the table's `gone`, which removes all that
+    was before. From there on each manifest has the number after the one before it, whichever run wrote it. Earlier ones
+    belong to a generation that nobody reads, and may have been removed.
+    """
+    generation = content_generation(names)
+    if generation is None:
+        return []
+    first = next(index for index, name in enumerate(names) if name.generation == generation)
+    last = names[first - 1].sequence if first else 0
+    if names[first].kind is ManifestKind.BEGIN:
+        last = names[first].sequence - 1
+    gaps = []
+    for name in names[first:]:
+        if name.sequence > last + 1:
+            gaps.append(range(last + 1, name.sequence))
+        last = name.sequence
+    return gaps
 
 
 def new_directory(table: TableSchema) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import DestinationError, RetryPolicy
 from ...events import Relation, Truncate, TruncateOptions
 from ...lsn import INVALID_LSN, Lsn
-from ...remedies import RESYNC
+from ...remedies import RESYNC, name_table
 from ...schema import ReplicatedTableSchema
 from ...stores.encoding import decode_schema, encode_schema
 from .layout import ManifestName
@@ -27,6 +27,7 @@ __all__ = [
     "decode_record",
     "encode_record",
     "from_json",
+    "missing_manifests",
     "to_json",
 ]
 
@@ -149,6 +150,19 @@ def from_json(name: ManifestName, content: bytes) -> Manifest:
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         msg = f"manifest {name} cannot be read"
         raise DestinationError(msg, hint=COPY_AGAIN, retry=RetryPolicy.MANUAL) from error
+
+
+def missing_manifests(gaps: Iterable[range], table: object, location: str, where: str) -> DestinationError:
+    """Return the error of a table's log that lacks manifests with these numbers."""
+    shown = ", ".join(str(gap[0]) if len(gap) == 1 else f"{gap[0]}-{gap[-1]}" for gap in gaps)
+    one = shown.isdecimal()
+    what = f"manifest{'' if one else 's'} {shown} of table {table}"
+    return DestinationError(
+        f"the log at {location} lacks {what}: rows or changes are missing",
+        detail=f"the number is the second part of a file's name in {where}",
+        hint=name_table(COPY_AGAIN if one else COPY_AGAIN.replace("the file", "the files"), table),
+        retry=RetryPolicy.MANUAL,
+    )
 
 
 def _step(step: StoredStep, schemas: list[ReplicatedTableSchema], files: list[dict[str, Any]]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from ...pgoutput.changes import CHANGE_FIELDS
 from ...pgtypes.registry import conversion_for
 from ...schema import ReplicatedTableSchema, TableName
 from .data_files import change_rows, copied_rows
-from .layout import OWNER, ManifestKind, ManifestName, content_generation, table_id_of
-from .manifest import COPY_AGAIN, DataFile, Manifest, StoredRows, from_json
+from .layout import OWNER, ManifestKind, ManifestName, content_generation, missing_sequences, table_id_of
+from .manifest import COPY_AGAIN, DataFile, Manifest, StoredRows, from_json, missing_manifests
 from .storage import Storage
 from .table_log import manifest_names
 
@@ -51,21 +51,28 @@ class ParquetLog:
     storage: Storage
 
     def tables(self) -> list[LoggedTable]:
-        """The tables that are there, by name."""
-        found = [self._table(name) for name in self.storage.directories() if table_id_of(name) is not None]
-        return sorted((table for table in found if table is not None), key=lambda table: table.name)
+        """The tables that are there, by name. Raises DestinationError for one whose log lacks a manifest."""
+        tables = self._tables()
+        for table in tables:
+            table.require_complete()
+        return tables
 
     def table(self, name: str | TableName) -> LoggedTable:
-        """Raises TableNotFound."""
+        """Raises TableNotFound, and DestinationError if the table's log lacks a manifest."""
         # The newest first: a table that was dropped and created again has another OID.
-        for table in sorted(self.tables(), key=lambda table: -table.schema.table.id):
+        for table in sorted(self._tables(), key=lambda table: -table.schema.table.id):
             if str(table.name) == str(name):
+                table.require_complete()
                 return table
         msg = f"the log has no table {name}"
         raise TableNotFound(msg, hint="give the name as schema.table, as it is now at the source")
 
+    def _tables(self) -> list[LoggedTable]:
+        found = [self._table(name) for name in self.storage.directories() if table_id_of(name) is not None]
+        return sorted((table for table in found if table is not None), key=lambda table: table.name)
+
     def _table(self, directory: str) -> LoggedTable | None:
-        names = manifest_names(self.storage, directory)
+        names, gaps = _complete_names(self.storage, directory)
         generation = content_generation(names)
         if generation is None:
             return None
@@ -75,7 +82,7 @@ class ParquetLog:
         own.sort(key=lambda name: (name.kind is not ManifestKind.COPY, name.sequence))
         last = max(own, key=lambda name: name.sequence)
         schema = _manifest(self.storage, directory, last).schema
-        return LoggedTable(self.storage, directory, generation, tuple(own), schema)
+        return LoggedTable(self.storage, directory, generation, tuple(own), schema, tuple(gaps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,14 @@ class LoggedTable:
     names: tuple[ManifestName, ...] = field(repr=False)
     schema: ReplicatedTableSchema = field(repr=False)
     """As it is behind the last change."""
+    missing: tuple[range, ...] = ()
+    """Numbers of manifests that are not there, although later ones are."""
+
+    def require_complete(self) -> None:
+        """Raise DestinationError if a manifest is missing."""
+        if self.missing:
+            where = self.storage.address(f"{self.directory}/manifests")
+            raise missing_manifests(self.missing, self.name, self.storage.root.partition("?")[0], where)
 
     @property
     def name(self) -> TableName:
@@ -110,6 +125,22 @@ class LoggedTable:
             if isinstance(step, StoredRows)
             for file in step.files
         ]
+
+
+def _complete_names(storage: Storage, directory: str) -> tuple[list[ManifestName], list[range]]:
+    """List the manifests that count, and the numbers that are missing among them.
+
+    A directory that grows or is emptied meanwhile may be listed with a later file and without an earlier one. What two
+    listings in a row lack is missing.
+    """
+    names = manifest_names(storage, directory)
+    gaps = missing_sequences(names)
+    while gaps:
+        names, before = manifest_names(storage, directory), gaps
+        gaps = missing_sequences(names)
+        if any(gap in before for gap in gaps):
+            break
+    return names, gaps
 
 
 def _manifest(storage: Storage, directory: str, name: ManifestName) -> Manifest:

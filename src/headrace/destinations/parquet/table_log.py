@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...lsn import Lsn
@@ -9,7 +10,7 @@ from .layout import ManifestKind, ManifestName, attempt_of, counting, is_staged
 from .manifest import StoredRows, from_json
 from .storage import Storage
 
-__all__ = ["TableLog", "leftovers", "manifest_names", "read_log"]
+__all__ = ["TableLog", "leftovers", "log_of", "manifest_names", "read_log"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,13 @@ class TableLog:
 
 def read_log(storage: Storage, directory: str) -> TableLog:
     """By the names of its manifests."""
+    return log_of(directory, manifest_names(storage, directory))
+
+
+def log_of(directory: str, names: Iterable[ManifestName]) -> TableLog:
+    """Return the log that has these manifests."""
     log = TableLog(directory)
-    for name in manifest_names(storage, directory):
+    for name in names:
         log = log.after(name)
     return log
 
@@ -74,16 +80,19 @@ def manifest_names(storage: Storage, directory: str) -> list[ManifestName]:
 def leftovers(storage: Storage, directory: str) -> list[str]:
     """Files that no manifest names: of attempts that came to nothing, manifests too, and of tasks that ran twice.
 
-    Of a table that is gone, all that its removal did not get to.
+    Of a table that is gone, all that its removal did not get to. Files with the number of a missing manifest are not
+    among them: whoever restores the manifest needs them.
     """
     names, files = manifest_names(storage, directory), storage.files(directory)
     if names and names[-1].kind is ManifestKind.GONE:
         return [path for path in files if not path.endswith(f"/{names[-1]}")]
     published = {(name.sequence, name.attempt): name for name in names}
     by_attempt: dict[tuple[int, str] | None, list[str]] = {}
+    lost = _unpublished(names)
     for path in files:
-        if path.endswith(".parquet"):
-            by_attempt.setdefault(attempt_of(path), []).append(path)
+        attempt = attempt_of(path)
+        if path.endswith(".parquet") and (attempt is None or attempt[0] not in lost):
+            by_attempt.setdefault(attempt, []).append(path)
     found = [path for path in files if is_staged(path)]
     for attempt, paths in by_attempt.items():
         name = published.get(attempt) if attempt is not None else None
@@ -92,6 +101,14 @@ def leftovers(storage: Storage, directory: str) -> list[str]:
         elif len(paths) > name.files:
             found += sorted(set(paths) - _named(storage, directory, name))
     return found
+
+
+def _unpublished(names: Sequence[ManifestName]) -> set[int]:
+    """Return the numbers before the last that no manifest has. A failed attempt leaves its number to the next one."""
+    gone = [name.sequence for name in names if name.kind is ManifestKind.GONE]
+    since = gone[-1] if gone else 0
+    last = names[-1].sequence if names else 0
+    return set(range(since + 1, last)) - {name.sequence for name in names}
 
 
 def _named(storage: Storage, directory: str, name: ManifestName) -> set[str]:
