@@ -30,6 +30,8 @@ __all__ = [
     "name_file",
     "name_table",
     "places",
+    "quote_for_shell",
+    "sql_on_one_line",
 ]
 
 RESYNC = "headrace resync PIPELINE.YAML TABLE"
@@ -39,6 +41,7 @@ ROLLBACK = "headrace rollback PIPELINE.YAML TABLE"
 
 _FILE = "PIPELINE.YAML"
 _TABLE = re.compile(r"(headrace (?:resync|rollback) PIPELINE\.YAML) TABLE\b")
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _FULL = re.compile(r"No space left on device|disk is full|Disk quota exceeded", re.IGNORECASE)
 _COMMAND = re.compile(r"headrace (?:resync|rollback) ")
 
@@ -46,10 +49,35 @@ _given: list[str] = []
 """What the command that runs in this process was given; all its threads print it."""
 
 
+def quote_for_shell(text: str) -> str:
+    """Quote a word for a shell, on one line: with $'…' (bash, zsh, ksh) if it has characters that do not print."""
+    if text.isprintable():
+        return shlex.quote(text)
+    return f"$'{''.join(map(_quoted_char, text))}'"
+
+
+def _quoted_char(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in char.encode(errors="surrogateescape"))
+
+
+def sql_on_one_line(text: str) -> str:
+    """Return a text with quoted identifiers of SQL as U&"…" if they have characters that do not print."""
+    return text if text.isprintable() else _QUOTED.sub(lambda found: _unicode_identifier(found[0]), text)
+
+
+def _unicode_identifier(quoted: str) -> str:
+    if quoted.isprintable():
+        return quoted
+    escaped = quoted.replace("\\", "\\\\")
+    return "U&" + "".join(char if char.isprintable() else f"\\+{ord(char):06x}" for char in escaped)
+
+
 def name_table(hint: str, table: object, destination: str = "") -> str:
     """Return the hint with the name of a table, and of a destination where there are several, in its commands."""
-    option = f" --destination {shlex.quote(destination)}" if destination else ""
-    return _TABLE.sub(lambda found: f"{found[1]} {shlex.quote(str(table))}{option}", hint)
+    option = f" --destination {quote_for_shell(destination)}" if destination else ""
+    return _TABLE.sub(lambda found: f"{found[1]} {quote_for_shell(str(table))}{option}", hint)
 
 
 def name_file(hint: str) -> str:
@@ -65,7 +93,9 @@ def has_command(hint: str) -> bool:
 @contextmanager
 def file_named(path: str | PathLike[str] | None, source: str | None = None) -> Iterator[None]:
     """While the block runs, print commands with this file, or with a source where no file was given."""
-    named = shlex.quote(str(path)) if path is not None else f"--source {shlex.quote(source)}" if source else None
+    named = f"--source {quote_for_shell(source)}" if source else None
+    if path is not None:
+        named = quote_for_shell(str(path))
     if named is not None:
         _given.append(named)
     try:

@@ -19,6 +19,7 @@ from ..schema import TableName
 from ..stores import PipelineStore, RequestKind, TableRequest
 from ..table_state import State
 from .exit_code import ExitCode
+from .terminal import say
 
 __all__ = ["SourceView", "ask", "at_destination", "find_table", "known_tables", "look_at_source", "waited", "when"]
 
@@ -136,5 +137,5 @@ def _wait(store: PipelineStore, requests: list[TableRequest]) -> ExitCode:
     states = store.get_table_states()
     failed = [states[r.table_id] for r in requests if r.table_id in states and states[r.table_id].reason is not None]
     for state in failed:
-        typer.echo(f"failed: {state.reason} ({name_file(state.solution or '')})", err=True)
+        say(f"failed: {state.reason} ({name_file(state.solution or '')})", err=True)
     return ExitCode.NOT_WELL if failed else ExitCode.OK

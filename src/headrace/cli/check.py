@@ -18,7 +18,8 @@ from ..config.pipeline import PipelineConfig
 from ..errors import ConfigError, SourceError
 from ..postgres.connection import connect, parse_conninfo
 from ..postgres.preflight import ALL_CHECKS, Finding, Severity, Target, run_checks
-from ..remedies import name_file
+from ..remedies import name_file, sql_on_one_line
+from ..telemetry.redaction import escape_unprintable
 from .connecting import connected
 from .exit_code import ExitCode
 from .failing import errors_shown, fail
@@ -167,8 +168,11 @@ def _table(findings: list[Finding]) -> Table:
         table.add_column(heading, style=style, overflow="fold")
     for finding in findings:
         colour = _COLOURS[finding.severity]
-        # Names come from the database and may look like markup.
+        # Names come from the database, may look like markup, and may have line breaks.
         table.add_row(
-            f"[{colour}]{finding.severity.value}[/]", finding.check, escape(finding.message), escape(finding.remedy)
+            f"[{colour}]{finding.severity.value}[/]",
+            finding.check,
+            escape(escape_unprintable(finding.message)),
+            escape(escape_unprintable(sql_on_one_line(finding.remedy))),
         )
     return table

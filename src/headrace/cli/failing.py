@@ -29,8 +29,8 @@ from ..errors import (
     StoreVersionError,
     TableNotFound,
 )
-from ..remedies import file_named, is_disk_full, make_room, name_file, places
-from ..telemetry.redaction import redact_text
+from ..remedies import file_named, is_disk_full, make_room, name_file, places, sql_on_one_line
+from ..telemetry.redaction import escape_unprintable, redact_text
 from .entry import without_password
 from .exit_code import ExitCode
 from .terminal import SafeConsole
@@ -83,11 +83,11 @@ def show(error: BaseException, console: Console | None = None) -> None:
     """Print the error as advice, on standard error unless a console is given."""
     advice = as_advice(error)
     out = console or SafeConsole(stderr=True)
-    lines = [f"[bold red]error[/] {_text(advice.message)}"]
+    lines = [f"[bold red]error[/] {_message(advice)}"]
     if advice.detail:
         lines.append(f"[dim]detail[/] {_text(advice.detail)}")
     if advice.hint:
-        lines.append(f"[green]what to do[/] {_text(name_file(advice.hint))}")
+        lines.append(f"[green]what to do[/] {_text(sql_on_one_line(name_file(advice.hint)))}")
     # Paths and SQL are there to be copied: no breaks of ours in them.
     out.print("\n".join(lines), highlight=False, soft_wrap=True)
 
@@ -157,5 +157,11 @@ def _unexpected(error: BaseException) -> HeadraceError:
     return HeadraceError(f"unexpected {type(error).__name__}", detail=places(error, 3) or None, hint=_BUG)
 
 
+def _message(error: HeadraceError) -> str:
+    # Wrong settings are listed a line each. Other texts have names of the source in them, which may have line breaks.
+    lines = error.message.split("\n- ") if isinstance(error, ConfigError) else [error.message]
+    return "\n- ".join(map(_text, lines))
+
+
 def _text(text: str) -> str:
-    return escape(redact_text(text))
+    return escape(escape_unprintable(redact_text(text)))

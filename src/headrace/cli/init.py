@@ -17,11 +17,12 @@ from ..errors import ConfigError, SourceAuthenticationFailed, SourceError
 from ..postgres.connection import connect, parse_conninfo
 from ..postgres.publications import publication_exists, published_tables
 from ..postgres.slots import slot_state
+from ..remedies import sql_on_one_line
 from .exit_code import ExitCode
 from .failing import errors_shown, fail, show
 from .pipeline_file import PipelineFile
 from .publishing import Publishable, create_publication, publishable_tables, select, statement
-from .terminal import on_terminal
+from .terminal import on_terminal, say
 
 __all__ = ["init"]
 
@@ -206,22 +207,22 @@ def _try(
 def _publish(connection: psycopg.Connection[Any], name: str, wish: _Wish, answers: _Answers) -> None:
     if publication_exists(connection, name):
         count = len(published_tables(connection, name))
-        typer.echo(f"publication {name} has {count} table{'' if count == 1 else 's'}")
+        say(f"publication {name} has {count} table{'' if count == 1 else 's'}")
         return
     tables = publishable_tables(connection)
     named = list(wish.tables)
     if not wish.create:
         listed = ", ".join(f"{table.name}{'' if table.has_identity else ' (no key)'}" for table in tables)
-        typer.echo(f"publication {name} does not exist. The database has: {listed or 'no tables'}")
+        say(f"publication {name} does not exist. The database has: {listed or 'no tables'}")
         if not answers.agrees("Create it?"):
-            typer.echo(f"create it before you run the pipeline: {statement(name, _harmless(tables))}")
+            say(f"create it before you run the pipeline: {sql_on_one_line(statement(name, _harmless(tables)))}")
             return
         asked = [] if named else str(typer.prompt("Tables, separated by commas", default="all")).split(",")
         named += [table.strip() for table in asked if table.strip() not in ("", "all")]
     chosen = select(tables, named)
     sql = statement(name, chosen if named else None)
     create_publication(connection, sql, chosen)
-    typer.echo(f"done: {sql}")
+    say(f"done: {sql_on_one_line(sql)}")
 
 
 def _harmless(tables: list[Publishable]) -> list[Publishable] | None:

@@ -19,6 +19,7 @@ from ..errors import RetryPolicy
 from ..pipeline.status import DestinationState, DestinationStatus, PipelineState, PipelineStatus, TableStatus
 from ..remedies import name_file
 from ..table_state import State
+from ..telemetry.redaction import escape_unprintable
 from .figures import counted, duration, rate, size
 from .rates import Rates
 
@@ -128,7 +129,7 @@ def _troubles(destinations: Iterable[DestinationStatus]) -> Iterator[Text]:
         again = f"starts again by itself (failed {one.attempts} times)" if one.state is _WAITING else one.state.value
         said = f"{one.name} {again}: {' '.join(one.error.split())}"
         remedy = f" → {name_file(one.hint)}" if one.hint else ""
-        yield Text.assemble((said, "red"), (remedy, "green"), no_wrap=True, overflow="ellipsis")
+        yield Text.assemble((said, "red"), (escape_unprintable(remedy), "green"), no_wrap=True, overflow="ellipsis")
 
 
 def _named(*pairs: tuple[str, str]) -> Text:
@@ -149,7 +150,12 @@ def _tables(shown: list[TableStatus], rates: Rates, *, wide: bool) -> Table:
         table.add_column("position", width=17, justify="right", no_wrap=True)
     for one in shown:
         state = one.state.state
-        cells = [Text(one.key), Text(_word(state), _COLOURS[state]), _progress(one), Text(rate(rates.of(one.key)))]
+        cells = [
+            Text(escape_unprintable(one.key)),
+            Text(_word(state), _COLOURS[state]),
+            _progress(one),
+            Text(rate(rates.of(one.key))),
+        ]
         if wide:
             cells.append(Text(str(one.position) if one.position else "-", "dim"))
         table.add_row(*cells)

@@ -15,12 +15,13 @@ from ..config.parquet import ParquetConfig
 from ..config.transforms import TransformsConfig
 from ..errors import ConfigError
 from ..lsn import Lsn
+from ..telemetry.redaction import escape_unprintable
 from .entry import QuietInterrupts
 from .exit_code import ExitCode
 from .failing import errors_shown
 from .figures import counted
 from .run import ConfigPath
-from .terminal import SafeConsole
+from .terminal import SafeConsole, say
 
 if TYPE_CHECKING:
     from ..config.destination import DestinationConfig
@@ -107,9 +108,9 @@ def replay(
         finished, reached = _replayed(settings.model_copy(update={"transforms": transforms}), name, log, moment, fresh)
         where = _positions(reached)
         if not finished:
-            typer.echo(f"stopped{where}; start it again to go on", err=True)
+            say(f"stopped{where}; start it again to go on", err=True)
             raise typer.Exit(ExitCode.NOT_WELL)
-        typer.echo(f"replayed{where}", err=True)
+        say(f"replayed{where}", err=True)
 
 
 def _positions(reached: Positions) -> str:
@@ -247,7 +248,7 @@ def _shown() -> Iterator[Callable[[Replayed], None]]:
         task = bar.add_task("replaying", total=None)
 
         def progress(replayed: Replayed) -> None:
-            what = replayed.table or f"{counted(replayed.total)} commits"
+            what = escape_unprintable(replayed.table or "") or f"{counted(replayed.total)} commits"
             bar.update(task, total=replayed.total, completed=replayed.done, description=what)
 
         yield progress

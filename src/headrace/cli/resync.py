@@ -12,6 +12,7 @@ from .asking import ask, at_destination, find_table, known_tables, look_at_sourc
 from .failing import errors_shown
 from .known_store import required_stores
 from .run import ConfigPath
+from .terminal import say
 
 __all__ = ["OneDestination", "Wait", "resync"]
 
@@ -67,6 +68,6 @@ def resync(config: ConfigPath, tables: _Tables, wait: Wait = False, destination:
             ]
             what = ", ".join(str(names[table_id]) for table_id in ids)
             where = at_destination(destination)
-            typer.echo(f"asked pipeline {settings.id} to copy {what} again{where}: {when(source.running)}")
+            say(f"asked pipeline {settings.id} to copy {what} again{where}: {when(source.running)}")
             if wait:
                 raise typer.Exit(waited(asked))

@@ -18,6 +18,7 @@ from .failing import errors_shown, fail
 from .known_store import required_stores
 from .resync import OneDestination, Wait
 from .run import ConfigPath
+from .terminal import say
 
 __all__ = ["rollback"]
 
@@ -70,7 +71,7 @@ def rollback(
             asked = [(store, ask(store, kind, [table_id])) for store in concerned]
             what = f"start {names[table_id]} over" if to_init else f"try {names[table_id]} again"
             where = at_destination(destination)
-            typer.echo(f"asked pipeline {settings.id} to {what}{where}: {when(source.running)}")
+            say(f"asked pipeline {settings.id} to {what}{where}: {when(source.running)}")
             if wait:
                 raise typer.Exit(waited(asked))
 

@@ -13,10 +13,10 @@ from ..config.pipeline import PipelineConfig, StoreKind
 from ..errors import HeadraceError, RetryPolicy
 from ..pipeline.observation import Observation, TableObservation
 from ..postgres.slots import SlotState
-from ..remedies import ROLLBACK, has_command, name_file, name_table
+from ..remedies import ROLLBACK, has_command, name_file, name_table, sql_on_one_line
 from ..stores.records import Heartbeat
 from ..table_state import State
-from ..telemetry.redaction import redact_text
+from ..telemetry.redaction import escape_unprintable, redact_text
 from .figures import counted, duration, size
 
 __all__ = ["as_json", "render"]
@@ -69,7 +69,7 @@ def _tables(seen: Observation, known: bool) -> Table:
     for one in seen.tables:
         state = one.state.state if one.state is not None else None
         table.add_row(
-            Text(_name(one)),
+            Text(escape_unprintable(_name(one))),
             *((Text(one.destination),) if several else ()),
             _state(state, known),
             _UNKNOWN if one.since is None else duration((datetime.now(UTC) - one.since).total_seconds()),
@@ -180,7 +180,8 @@ def _failure(table: TableObservation) -> Text:
 
 
 def _problem(what: str, advice: str) -> Text:
-    return Text.assemble(("error ", "bold red"), redact_text(what), "\n", ("what to do ", "green"), name_file(advice))
+    problem, remedy = escape_unprintable(redact_text(what)), escape_unprintable(sql_on_one_line(name_file(advice)))
+    return Text.assemble(("error ", "bold red"), problem, "\n", ("what to do ", "green"), remedy)
 
 
 def as_json(config: PipelineConfig, seen: Observation, store_error: HeadraceError | None = None) -> dict[str, Any]:

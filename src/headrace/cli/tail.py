@@ -23,12 +23,14 @@ from ..postgres.preflight.access import replication_privilege
 from ..postgres.preflight.server import free_slots, free_walsenders, server_version, wal_level
 from ..postgres.publications import published_tables
 from ..postgres.translation import translated_errors
+from ..remedies import sql_on_one_line
 from ..schema import ReplicatedTableSchema, TableSchema, quote_identifier
 from .asking import find_table
 from .connecting import connected
 from .exit_code import ExitCode
 from .failing import errors_shown, fail, show
 from .publishing import create_publication, publishable_tables, select, statement
+from .terminal import say
 
 if TYPE_CHECKING:
     from .following import Tally
@@ -178,7 +180,7 @@ def _create(connection: psycopg.Connection[Any], name: str, tables: Sequence[str
     chosen = select(publishable_tables(connection), tables)
     sql = statement(name, chosen if tables else None)
     create_publication(connection, sql, chosen)
-    typer.echo(f"done: {sql}", err=True)
+    say(f"done: {sql_on_one_line(sql)}", err=True)
 
 
 def _drop(where: PgConnectionConfig, name: str) -> None:

@@ -100,7 +100,7 @@ def _cut(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    return escape_unprintable(text).replace("\n", "\\n")
+    return escape_unprintable(text)
 
 
 def _headed(word: str, names: Iterable[TableName], parts: Iterable[Text]) -> Text:

@@ -17,7 +17,7 @@ from structlog.typing import Processor
 
 from ..config.telemetry import LogConfig, LogFormat
 from ..remedies import name_file
-from .redaction import escape_unprintable, redact
+from .redaction import escape_json, escape_unprintable, redact
 
 __all__ = ["KEYS", "configure_logging"]
 
@@ -25,6 +25,7 @@ KEYS = ("timestamp", "level", "logger", "event", "pipeline", "destination", "tab
 """What a line begins with, as far as it has it."""
 
 _HANDLER = "headrace"
+_MULTILINE = ("exception", "stack")
 # They log every call at debug level, with arguments, or chat at info level.
 _NOISY = ("py4j", "asyncio", "fsspec", "s3fs", "botocore", "urllib3")
 
@@ -101,11 +102,13 @@ def _in_order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mu
 
 def _renderer(as_json: bool) -> Processor:
     if as_json:
-        return structlog.processors.JSONRenderer(ensure_ascii=False)
+        as_text = structlog.processors.JSONRenderer(ensure_ascii=False)
+        return lambda logger, method, event: escape_json(str(as_text(logger, method, event)))
     renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 
     def render(logger: Any, method: str, event: MutableMapping[str, Any]) -> str:
-        shown = {key: escape_unprintable(value) if isinstance(value, str) else value for key, value in event.items()}
-        return str(renderer(logger, method, shown))
+        texts = {key: value for key, value in event.items() if isinstance(value, str)}
+        shown = {key: escape_unprintable(text, keep_line_breaks=key in _MULTILINE) for key, text in texts.items()}
+        return str(renderer(logger, method, {**event, **shown}))
 
     return render

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, MutableMapping
 from enum import Enum
@@ -9,7 +10,7 @@ from typing import Any
 
 from pydantic import SecretBytes, SecretStr
 
-__all__ = ["HIDDEN", "escape_unprintable", "redact", "redact_text"]
+__all__ = ["HIDDEN", "escape_json", "escape_unprintable", "redact", "redact_text"]
 
 HIDDEN = "***"
 
@@ -53,14 +54,24 @@ def printable(value: Any) -> Any:
     return redact_text(str(value))
 
 
-def escape_unprintable(text: str) -> str:
-    """Return a text with characters written as escapes that do not print, line breaks aside.
+def escape_unprintable(text: str, *, keep_line_breaks: bool = False) -> str:
+    """Return a text with characters written as escapes that do not print.
 
-    Names and errors come from the source, whose other users must not be able to steer a terminal.
+    Names and errors come from the source, whose other users must not be able to steer a terminal, or to write a line of
+    their own. Line breaks are kept only for text that is laid out already, with names in it that have none.
     """
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)
+    kept = "\n" if keep_line_breaks else ""
+    return "".join(char if char.isprintable() or char in kept else repr(char)[1:-1] for char in text)
+
+
+def escape_json(text: str) -> str:
+    """Return JSON of the same value with escapes for characters that do not print, such as those that turn text around.
+
+    They occur in strings only, as JSON without line breaks has no others between them.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def redact_text(text: str) -> str:

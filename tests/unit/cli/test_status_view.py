@@ -194,6 +194,18 @@ def test_several_destinations_have_a_line_each_and_a_list_each() -> None:
     assert "destination" not in page(WELL)
 
 
+def test_a_name_does_not_write_a_line() -> None:
+    """The remedy is a command that a shell reads as it is printed."""
+    name = TableName("public", "new\nerror the slot is lost")
+    failed = replace(FAILED, reason=f"table {name} has no key", solution=f"ALTER TABLE {name.quoted} SET LOGGED")
+    text = page(replace(WELL, tables=[replace(ORDERS, name=name, state=failed)]))
+    assert len(text.splitlines()) == len(page(replace(WELL, tables=[replace(ORDERS, state=FAILED)])).splitlines())
+    assert [line for line in text.splitlines() if line.startswith("error the slot")] == []
+    assert r"error public.new\nerror the slot is lost failed: table public.new\nerror the slot is lost has" in text
+    assert r'what to do ALTER TABLE "public".U&"new\+00000aerror the slot is lost" SET LOGGED; then: ' in text
+    assert r"headrace rollback PIPELINE.YAML $'public.new\x0aerror the slot is lost'" in text
+
+
 def test_names_do_not_steer_the_terminal() -> None:
     """Anybody who may create a table at the source names it."""
     name = "public.esc\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
