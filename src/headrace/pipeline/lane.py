@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import structlog
 
@@ -84,12 +84,15 @@ class Lane:
         if not engine.stopping.is_set():
             engine.destination.claim()
 
-    def begin(self, published: Sequence[ReplicatedTableSchema]) -> None:
-        """Take up every table where it stands. The destination is claimed."""
+    def begin(self, published: Sequence[ReplicatedTableSchema], older_than_slot: Collection[int]) -> None:
+        """Take up every table where it stands. The destination is claimed.
+
+        `older_than_slot`: tables that were published before the slot was created, in this life.
+        """
         engine, config = self.engine, self.engine.config
         if engine.stopping.is_set():
             return
-        engine.tables.load(published, engine.destination, engine.batches.holds_since)
+        engine.tables.load(published, engine.destination, engine.batches.holds_since, older_than_slot)
         if config.mode is PipelineMode.COPY_ONLY:
             for table in engine.tables.leaving():
                 engine.tables.remove(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
@@ -42,6 +42,7 @@ class LaneRun:
         """Held by whoever moves the state."""
         self._ending = threading.Event()
         self._source_ready = threading.Event()
+        self._older_than_slot: Collection[int] = ()
         self.opened = threading.Event()
         """Whether the destination has been opened once."""
         self.state = DestinationState.OPENING
@@ -78,8 +79,12 @@ class LaneRun:
     def start(self) -> None:
         self._thread.start()
 
-    def begin(self) -> None:
-        """The slot is there, and the receiver runs: tables may be taken up."""
+    def begin(self, older_than_slot: Collection[int]) -> None:
+        """The slot is there, and the receiver runs: tables may be taken up.
+
+        `older_than_slot`: tables that were published before the slot was created, in this life.
+        """
+        self._older_than_slot = older_than_slot
         self._source_ready.set()
 
     def stop(self) -> None:
@@ -149,7 +154,9 @@ class LaneRun:
             lane.claim()
             if not self._ending.is_set():
                 self._take_up()
-                lane.begin(self._published())
+                # A later try meets a slot that may be older than what has been published since.
+                older, self._older_than_slot = self._older_than_slot, ()
+                lane.begin(self._published(), older)
                 lane.run()
         except BaseException as error:  # noqa: BLE001 - told by the status, and by the pipeline's end if it ends it
             lane.engine.abandon()

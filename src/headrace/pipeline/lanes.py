@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import structlog
@@ -37,8 +37,11 @@ class Lanes(Protocol):
     def open(self, published: _Published) -> None:
         """Open the destinations; return when there is one to read the slot for."""
 
-    def begin(self, published: _Published) -> None:
-        """Claim the destinations and take up the tables: the receiver holds the slot, unless there is none."""
+    def begin(self, published: _Published, older_than_slot: Collection[int]) -> None:
+        """Claim the destinations and take up the tables: the receiver holds the slot, unless there is none.
+
+        `older_than_slot`: tables that were published before the slot was created, in this life.
+        """
 
     def run(self) -> None:
         """Until the pipeline is told to stop, or is done, or nothing is left that could run."""
@@ -68,9 +71,9 @@ class OneLane:
     def open(self, published: _Published) -> None:
         self._lane.open(published)
 
-    def begin(self, published: _Published) -> None:
+    def begin(self, published: _Published, older_than_slot: Collection[int]) -> None:
         self._lane.claim()
-        self._lane.begin(published)
+        self._lane.begin(published, older_than_slot)
 
     def run(self) -> None:
         self._lane.run()
@@ -120,10 +123,10 @@ class SeveralLanes:
             if self._stopping.wait(_TURN_S):
                 return
 
-    def begin(self, published: _Published) -> None:
+    def begin(self, published: _Published, older_than_slot: Collection[int]) -> None:
         del published
         for run in self._runs:
-            run.begin()
+            run.begin(older_than_slot)
 
     def run(self) -> None:
         streams = self._shared.config.mode is not PipelineMode.COPY_ONLY

@@ -75,8 +75,10 @@ class Life:
         self._lanes.open(published)
         if self._stopping.is_set():
             return
-        self._source.prepare_slot([outlet.store for outlet in self._outlets])
+        created = self._source.prepare_slot([outlet.store for outlet in self._outlets])
         streams = config.mode is not PipelineMode.COPY_ONLY
+        # Copies that no stream follows need not wait for anybody either.
+        older_than_slot = {schema.table.id for schema in published} if created or not streams else set[int]()
         if streams:
             self.reception.start()
             if not self._await_slot():
@@ -86,7 +88,7 @@ class Life:
             published = self._source.tables()
         else:
             self._source.require_idle_slot()
-        self._lanes.begin(published)
+        self._lanes.begin(published, older_than_slot)
         if streams:
             self._lag = LagWatch(shared, self._lanes)
             self._lag.start()

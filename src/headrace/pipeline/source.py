@@ -122,28 +122,29 @@ class Source:
             if state is not None:
                 require_own(state, connection.info.dbname)
 
-    def prepare_slot(self, stores: Sequence[PipelineStore]) -> None:
+    def prepare_slot(self, stores: Sequence[PipelineStore]) -> bool:
         """Make the slot, or see that it is there and whole. A missing one is only made where nothing is lost by it.
 
-        Each destination has a store of its own.
+        Each destination has a store of its own. Return whether the slot was created now.
         """
         if self.config.mode is PipelineMode.COPY_ONLY:
-            return
+            return False
         with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
             state = slot_state(connection, self.config.slot_name)
             if state is not None:
                 require_own(state, connection.info.dbname)
             if state is not None and not state.lost:
-                return
+                return False
             problem = self._problem(stores, lost=state is not None)
             if problem is None:
                 self._forget_leftovers(connection)
                 lsn = _create_slot(connection, self.config)
                 _log.info("slot created", slot=self.config.slot_name, lsn=str(lsn))
-                return
+                return True
         if self.config.invalidated_slot_behavior is not InvalidatedSlotBehavior.RECREATE:
             raise problem
         recreate_slot(self.config, stores, problem)
+        return True
 
     def _forget_leftovers(self, connection: psycopg.Connection[Any]) -> None:
         """Empty the spool of a slot that is gone and that no table depends on, such as an interrupted recreation left.

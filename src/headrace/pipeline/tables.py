@@ -7,7 +7,7 @@ events begin; it is ahead of `position` while the destination has only accepted 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -131,16 +131,19 @@ class Tables:
         published: Sequence[ReplicatedTableSchema],
         destination: Destination,
         spool_holds: Callable[[Lsn], bool] = lambda _: True,
+        older_than_slot: Collection[int] = frozenset(),
     ) -> None:
         """Take the publication's tables as the store knows them. Those that left it are `leaving`.
 
         A table of which the destination has less than it had acknowledged is taken from there, if the spool holds what
         follows; if not, it is copied again.
+
+        `older_than_slot`: tables that were published before the slot was created, in this life. The creation has waited
+        for all transactions that wrote to them before, so their copies need not.
         """
         states, acknowledged = self._store.get_table_states(), self._store.get_acknowledged()
         wanted = {schema.table.id for schema in published}
         left = self._left({*states} - wanted)
-        begun = any(state.state is not State.INIT for state in states.values())
         for table_id, metadata in self._store.get_all_destination_metadata().items():
             self.policies.heard_of(table_id, metadata.destination_table_id)
         tables: dict[int, Table] = {}
@@ -152,8 +155,8 @@ class Tables:
             table.acknowledged = acknowledged.get(table.id)
             if table.copied:
                 self._find(table, destination, spool_holds if table.id in wanted else None)
-            # Of a first start nothing was written before the slot that a snapshot would not show.
-            table.wait_for_writers = begun and not table.copied
+            # The store does not tell whether the slot is new: it may have been lost, or reset.
+            table.wait_for_writers = not table.copied and table.id not in older_than_slot
             tables[table.id] = table
         for schema in left:
             # Until when, the first look at the publication says.
