@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import psycopg
@@ -20,7 +17,7 @@ from ..postgres.slots import SlotState, require_usable
 from ..replication.source_history import SourceHistory
 from ..spool import Spool, SpoolPosition
 from ..spool.name import IdleMark
-from ..spool.owner import SpoolOwner, lock, owner_of
+from ..spool.owner import SpoolOwner, locked, owner_of
 from ..spool.owner import adopt as adopt_spool
 from .connecting import connected
 from .exit_code import ExitCode
@@ -68,7 +65,7 @@ def adopt(config: ConfigPath, yes: _Yes = False) -> None:
                 typer.echo("the spool belongs to this cluster: nothing to adopt")
                 return
             _require_same_place(owner, database, settings)
-            with _locked(spool, settings):
+            with locked(spool.place, settings.slot_name):
                 slot = _idle_slot(connection, settings)
                 _require_same_tables(connection, settings)
                 position = spool.position()
@@ -76,16 +73,6 @@ def adopt(config: ConfigPath, yes: _Yes = False) -> None:
                 _confirm(owner, system_id, start, yes)
                 _rewrite(spool, position, start, system_id)
     typer.echo(f"pipeline {settings.id} goes on with cluster {system_id} at {start}")
-
-
-@contextmanager
-def _locked(spool: Spool, config: PipelineConfig) -> Iterator[None]:
-    held = lock(spool.place, config.slot_name)
-    try:
-        yield
-    finally:
-        if held is not None:
-            os.close(held)
 
 
 def _require_same_place(owner: SpoolOwner, database: str, config: PipelineConfig) -> None:

@@ -75,7 +75,7 @@ class Life:
         self._lanes.open(published)
         if self._stopping.is_set():
             return
-        created = self._source.prepare_slot([outlet.store for outlet in self._outlets])
+        created = self._source.prepare_slot([outlet.store for outlet in self._outlets], self._stopping)
         streams = config.mode is not PipelineMode.COPY_ONLY
         # Copies that no stream follows need not wait for anybody either.
         older_than_slot = {schema.table.id for schema in published} if created or not streams else set[int]()

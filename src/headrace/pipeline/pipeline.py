@@ -239,7 +239,7 @@ class Pipeline:
         return spark_config(self._config, *(outlet.destination for outlet in self._outlets))
 
     def _live(self, spark: SparkSession | Any) -> bool:
-        """One life, until it ends. True: it lost its slot or spool, a new slot is made, the next begins."""
+        """One life, until it ends. True: it lost its slot or spool, and the next begins, with another slot."""
         self._life = Life(self._config, self._outlets, spark, self._stopping)
         try:
             self._life.begin()
@@ -260,7 +260,7 @@ class Pipeline:
                 error, LOST_CHANGES
             ):
                 raise
-            recreate_slot(self._config, [outlet.store for outlet in self._outlets], error)
+            recreate_slot(self._config, [outlet.store for outlet in self._outlets], error, self._stopping)
             return True
         self._life.end()
         return False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from ..errors import (
     HeadraceError,
     PipelineStateError,
     PublicationNotFound,
+    SlotAlreadyExists,
+    SlotDropTimeout,
     SlotError,
     SlotInvalidated,
     SlotNotFound,
@@ -26,12 +30,13 @@ from ..errors import (
     SourceSchemaError,
     SourceWentBack,
     SpoolGap,
+    SpoolInUse,
 )
-from ..lsn import Lsn
 from ..postgres.catalog import source_identity
 from ..postgres.connection import connect
 from ..postgres.publications import publication_outline, published_tables, read_publication
 from ..postgres.slots import (
+    DROP_TIMEOUT_S,
     SlotHolder,
     can_have_failover_slots,
     create_slot,
@@ -39,12 +44,13 @@ from ..postgres.slots import (
     require_own,
     slot_holder,
     slot_state,
+    try_lock_slot,
 )
 from ..postgres.source.install import prepare_source
 from ..postgres.translation import translated_errors
 from ..schema import ReplicatedTableSchema
 from ..spool import Spool
-from ..spool.owner import SpoolOwner, owner_of
+from ..spool.owner import SpoolOwner, locked, owner_of
 from ..stores.contract import LeasedStore, PipelineStore
 from ..stores.records import APPLY
 from ..table_state import State
@@ -52,6 +58,9 @@ from ..table_state import State
 __all__ = ["LOST_CHANGES", "Source", "await_publication", "recreate_slot"]
 
 _POLL_S = 1.0
+_TURN_POLL_S = 0.2
+_READER_PATIENCE_S = 3.0
+"""How long the server may take to notice that this run's own reader of the slot has ended."""
 
 LOST_CHANGES = (SlotInvalidated, SlotNotFound, SlotUndecodable, SourceWentBack, SpoolGap)
 """Errors of a slot that will never deliver again, of a source that was put back, and of a spool that lacks what the
@@ -122,29 +131,42 @@ class Source:
             if state is not None:
                 require_own(state, connection.info.dbname)
 
-    def prepare_slot(self, stores: Sequence[PipelineStore]) -> bool:
+    def prepare_slot(self, stores: Sequence[PipelineStore], stopping: threading.Event | None = None) -> bool:
         """Make the slot, or see that it is there and whole. A missing one is only made where nothing is lost by it.
 
-        Each destination has a store of its own. Return whether the slot was created now.
+        Each destination has a store of its own. Return whether the slot was created now, by this run.
         """
         if self.config.mode is PipelineMode.COPY_ONLY:
             return False
         with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
-            state = slot_state(connection, self.config.slot_name)
-            if state is not None:
-                require_own(state, connection.info.dbname)
-            if state is not None and not state.lost:
+            if self._has_whole_slot(connection):
                 return False
-            problem = self._problem(stores, lost=state is not None)
+            if not _await_turn(connection, self.config.slot_name, stopping or threading.Event()):
+                return False
+            if self._has_whole_slot(connection):
+                return False
+            lost = slot_state(connection, self.config.slot_name) is not None
+            problem = self._problem(stores, lost=lost)
             if problem is None:
-                self._forget_leftovers(connection)
-                lsn = _create_slot(connection, self.config)
-                _log.info("slot created", slot=self.config.slot_name, lsn=str(lsn))
-                return True
-        if self.config.invalidated_slot_behavior is not InvalidatedSlotBehavior.RECREATE:
-            raise problem
-        recreate_slot(self.config, stores, problem)
-        return True
+                return self._create_first(connection)
+            if self.config.invalidated_slot_behavior is not InvalidatedSlotBehavior.RECREATE:
+                raise problem
+            return _recreate(connection, self.config, stores, problem)
+
+    def _has_whole_slot(self, connection: psycopg.Connection[Any]) -> bool:
+        state = slot_state(connection, self.config.slot_name)
+        if state is not None:
+            require_own(state, connection.info.dbname)
+        return state is not None and not state.lost
+
+    def _create_first(self, connection: psycopg.Connection[Any]) -> bool:
+        """Create a slot that nothing depends on yet; return False if another run is at work in the spool."""
+        try:
+            self._forget_leftovers(connection)
+        except SpoolInUse as error:
+            _log.info("another run uses the spool: waiting for it", slot=self.config.slot_name, error=str(error))
+            return False
+        return _create_slot(connection, self.config)
 
     def _forget_leftovers(self, connection: psycopg.Connection[Any]) -> None:
         """Empty the spool of a slot that is gone and that no table depends on, such as an interrupted recreation left.
@@ -164,7 +186,8 @@ class Source:
             _log.warning(
                 "emptying the spool: its slot is gone, and no table has been copied", slot=self.config.slot_name
             )
-            spool.forget()
+            with locked(spool.place, self.config.slot_name):
+                spool.forget()
 
     def slot_holder(self) -> SlotHolder | None:
         """The process that reads the slot now; None: nobody does, or there is no slot."""
@@ -224,24 +247,89 @@ def await_publication(config: PipelineConfig, stopping: threading.Event) -> bool
     return False
 
 
-def recreate_slot(config: PipelineConfig, stores: Sequence[PipelineStore], problem: HeadraceError) -> None:
-    """Give up what the old slot had: all tables start over, with an empty spool and a new slot."""
-    _log.warning("all tables are copied again, from a new slot", error=str(problem), slot=config.slot_name)
-    # The stores first: tables that start over need neither slot nor spool.
+def recreate_slot(
+    config: PipelineConfig, stores: Sequence[PipelineStore], problem: HeadraceError, stopping: threading.Event
+) -> bool:
+    """Give up what the old slot had: all tables start over, with an empty spool and a new slot.
+
+    Runs that meet a problem at the same time take turns. If another has made a slot by then, or reads it, everything
+    stays as it is, and False is returned: the next life waits for that slot, and decides with the slot in hand.
+    """
+    with connect(config.pg_connection, "pipeline", pipeline=config.id) as connection:
+        return _await_turn(connection, config.slot_name, stopping) and _recreate(connection, config, stores, problem)
+
+
+def _await_turn(connection: psycopg.Connection[Any], name: str, stopping: threading.Event) -> bool:
+    """Wait until no other run is about to create or drop the slot; return False if the pipeline is to stop."""
+    while not try_lock_slot(connection, name):
+        if stopping.wait(_TURN_POLL_S):
+            return False
+    return True
+
+
+def _recreate(
+    connection: psycopg.Connection[Any],
+    config: PipelineConfig,
+    stores: Sequence[PipelineStore],
+    problem: HeadraceError,
+) -> bool:
+    """Recreate the slot, whose name is locked, unless it is another run's by now. Return whether it was created."""
+    name, spool = config.slot_name, Spool.open(config.spool_config())
+    state = slot_state(connection, name)
+    whole = state is not None and not state.lost
+    if whole and isinstance(problem, (SlotNotFound, SlotInvalidated)):
+        _log.info("another run has created the slot", slot=name)
+        return False
+    if whole and not _await_idle(connection, name):
+        _log.warning("another run reads the slot: waiting for it", slot=name, error=str(problem))
+        return False
+    try:
+        # Without the lock, a run in the same data directory could be about to read the slot.
+        with locked(spool.place, name):
+            _log.warning("all tables are copied again, from a new slot", error=str(problem), slot=name)
+            # The stores first: tables that start over need neither slot nor spool.
+            _reset_stores(stores)
+            # Then the slot: interrupted before, a start meets the same problem; interrupted after, it empties the
+            # spool.
+            if state is not None:
+                with suppress(SlotNotFound):
+                    # The server ends the readers of a slot that it invalidates.
+                    drop_slot(connection, name, timeout_s=0.0 if whole else DROP_TIMEOUT_S)
+            spool.forget()
+            return _create_slot(connection, config)
+    except (SlotDropTimeout, SpoolInUse) as error:
+        _log.warning("another run uses slot or spool: waiting for it", slot=name, error=str(error))
+        return False
+
+
+def _await_idle(connection: psycopg.Connection[Any], name: str) -> bool:
+    """Wait a moment for the end of the slot's reader, which may be one that this run has just stopped."""
+    deadline = time.monotonic() + _READER_PATIENCE_S
+    while slot_holder(connection, name) is not None:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_TURN_POLL_S)
+    return True
+
+
+def _reset_stores(stores: Sequence[PipelineStore]) -> None:
     for store in stores:
         if isinstance(store, LeasedStore):
             # Raises StoreInUse while another run is at work: it may be about to do the same.
             store.take_lease(lambda _: None)
         store.reset_for_resync()
-    # Then the slot: interrupted before, a start meets the same problem; interrupted after, it empties the spool.
-    with connect(config.pg_connection, "pipeline", pipeline=config.id) as connection:
-        if slot_state(connection, config.slot_name) is not None:
-            drop_slot(connection, config.slot_name, terminate=True)
-        Spool.open(config.spool_config()).forget()
-        _create_slot(connection, config)
 
 
-def _create_slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> Lsn:
-    """Create the pipeline's slot, as a failover slot where the server can and the settings ask for it."""
+def _create_slot(connection: psycopg.Connection[Any], config: PipelineConfig) -> bool:
+    """Create the pipeline's slot, as a failover slot where the server can and the settings ask for it.
+
+    Return False if another has created it: an operator, or a run of a version that does not take turns.
+    """
     failover = config.source.failover_slot and can_have_failover_slots(connection)
-    return create_slot(connection, config.slot_name, failover=failover)
+    try:
+        lsn = create_slot(connection, config.slot_name, failover=failover)
+    except SlotAlreadyExists:
+        _log.info("another run has created the slot", slot=config.slot_name)
+        return False
+    _log.info("slot created", slot=config.slot_name, lsn=str(lsn))
+    return True

@@ -19,6 +19,7 @@ from .translation import translated_errors
 from .version import ServerVersion
 
 __all__ = [
+    "DROP_TIMEOUT_S",
     "SlotHolder",
     "SlotState",
     "can_have_failover_slots",
@@ -28,6 +29,7 @@ __all__ = [
     "require_usable",
     "slot_holder",
     "slot_state",
+    "try_lock_slot",
 ]
 
 # Creation waits for every transaction that is running now; a long report on the source may take minutes.
@@ -188,6 +190,17 @@ def _creation_canceled(name: str, timeout_s: float) -> SourceCanceled:
         "query FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY xact_start; on a standby, run SELECT "
         "pg_log_standby_snapshot() on the primary",
     )
+
+
+def try_lock_slot(connection: psycopg.Connection[Any], name: str) -> bool:
+    """Try to lock a slot's name among those who are about to create or drop the slot; readers do not lock it.
+
+    The lock lasts until the connection is closed. Return False while another session has it.
+    """
+    query = "SELECT pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended(%s, 0))"
+    with translated_errors(f"cannot lock replication slot {name}"):
+        row = connection.execute(query, (f"headrace slot {name}",)).fetchone()
+    return row == (True,)
 
 
 def drop_slot(

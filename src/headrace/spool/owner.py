@@ -5,13 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 
 from ..errors import ConfigError, SpoolCorrupt, SpoolInUse
 from .contract import Place
 from .place import LocalPlace, publish_json, read_json
 
-__all__ = ["SpoolOwner", "adopt", "claim", "lock", "owner_of"]
+__all__ = ["SpoolOwner", "adopt", "claim", "lock", "locked", "owner_of"]
 
 _NAME = "owner.json"
 
@@ -96,3 +98,14 @@ def lock(place: Place, slot: str) -> int | None:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return descriptor
+
+
+@contextmanager
+def locked(place: Place, slot: str) -> Iterator[None]:
+    """Hold the `lock` within the block."""
+    held = lock(place, slot)
+    try:
+        yield
+    finally:
+        if held is not None:
+            os.close(held)
