@@ -199,7 +199,7 @@ def try_lock_slot(connection: psycopg.Connection[Any], name: str) -> bool:
     """
     query = "SELECT pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended(%s, 0))"
     with translated_errors(f"cannot lock replication slot {name}"):
-        row = connection.execute(query, (f"headrace slot {name}",)).fetchone()
+        row = connection.execute(query, (f"headrace-slot:{name}",)).fetchone()
     return row == (True,)
 
 
