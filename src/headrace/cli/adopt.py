@@ -71,6 +71,7 @@ def adopt(config: ConfigPath, yes: _Yes = False) -> None:
                 position = spool.position()
                 start = _start(slot, position)
                 _confirm(owner, system_id, start, yes)
+                _record_in_stores(settings, owner, system_id)
                 _rewrite(spool, position, start, system_id)
     typer.echo(f"pipeline {settings.id} goes on with cluster {system_id} at {start}")
 
@@ -131,6 +132,14 @@ def _confirm(owner: SpoolOwner, system_id: str, start: Lsn, yes: bool) -> None:
         raise ConfigError(msg, hint="give --yes")
     if not typer.confirm("Adopt it?"):
         raise typer.Exit(ExitCode.NOT_WELL)
+
+
+def _record_in_stores(config: PipelineConfig, owner: SpoolOwner, system_id: str) -> None:
+    """Record by which identifier the destinations know the source, for a spool can be lost."""
+    with known_stores(config, migrate=True) as stores:
+        for store in filter(None, stores.values()):
+            first = store.get_first_system_id(owner.system_id) or owner.first_system_id
+            store.store_first_system_id(system_id, first)
 
 
 def _rewrite(spool: Spool, position: SpoolPosition | None, start: Lsn, system_id: str) -> None:

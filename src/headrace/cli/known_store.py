@@ -20,16 +20,19 @@ _IS_THERE = "SELECT pg_catalog.to_regclass('headrace.migration') IS NOT NULL"
 
 
 @contextmanager
-def known_stores(config: PipelineConfig, destination: str | None = None) -> Iterator[dict[str, PipelineStore | None]]:
+def known_stores(
+    config: PipelineConfig, destination: str | None = None, *, migrate: bool = False
+) -> Iterator[dict[str, PipelineStore | None]]:
     """The store of each destination, or of the one named; None before the pipeline's first start and for one in memory.
 
-    Raises StoreError, and ConfigError for a destination that there is not.
+    `migrate` brings them up to date, which only who knows that the pipeline does not run may do. Raises StoreError, and
+    ConfigError for a destination that there is not.
     """
     with ExitStack() as stack:
         stores: dict[str, PipelineStore | None] = {}
         there = _is_there(config)
         for name in lane_names(config, destination):
-            stores[name] = stack.enter_context(closing(_opened(config, name))) if there else None
+            stores[name] = stack.enter_context(closing(_opened(config, name, migrate))) if there else None
         yield stores
 
 
@@ -62,13 +65,13 @@ def lane_names(config: PipelineConfig, destination: str | None) -> list[str]:
     return [destination]
 
 
-def _opened(config: PipelineConfig, name: str) -> PipelineStore:
+def _opened(config: PipelineConfig, name: str, migrate: bool) -> PipelineStore:
     """As `build.build_store` does, which comes with all of Spark; the pipeline that runs may be of an older version."""
     key = lane_id(config.id, name)
     if config.store.kind is StoreKind.SQLITE:
-        return SqliteStore(config.store_path, key, migrate=False)
+        return SqliteStore(config.store_path, key, migrate=migrate)
     database = config.store_pg_connection or config.pg_connection
-    return PostgresStore(lambda: connect(database, "store", pipeline=config.id), key, migrate=False)
+    return PostgresStore(lambda: connect(database, "store", pipeline=config.id), key, migrate=migrate)
 
 
 def _is_there(config: PipelineConfig) -> bool:

@@ -70,7 +70,7 @@ class Lane:
             engine.spark,
             tuple(published),
             config.quarantine,
-            source=Source(config).identity(),
+            source=Source(config).identity(engine.store),
             run_id=engine.run_id,
         )
         engine.destination.startup(context)
@@ -83,6 +83,7 @@ class Lane:
                 break
         if not engine.stopping.is_set():
             engine.destination.claim()
+            Source(engine.config).keep_first_system_id(engine.store)
 
     def begin(self, published: Sequence[ReplicatedTableSchema], older_than_slot: Collection[int]) -> None:
         """Take up every table where it stands. The destination is claimed.

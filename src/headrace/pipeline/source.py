@@ -51,7 +51,7 @@ from ..postgres.translation import translated_errors
 from ..schema import ReplicatedTableSchema
 from ..spool import Spool
 from ..spool.owner import SpoolOwner, locked, owner_of
-from ..stores.contract import LeasedStore, PipelineStore
+from ..stores.contract import LeasedStore, PipelineStore, StateStore
 from ..stores.records import APPLY
 from ..table_state import State
 
@@ -91,17 +91,25 @@ class Source:
             raise SourceSchemaError(msg, hint="ALTER PUBLICATION … ADD TABLE …")
         return tables
 
-    def identity(self) -> SourceIdentity:
+    def identity(self, store: StateStore) -> SourceIdentity:
         """The cluster's system identifier and the database's name, for the records of destinations.
 
-        After an upgrade that the spool was adopted for, it is the identifier that the cluster had in the beginning.
+        After an upgrade that the pipeline was adopted for, it is the identifier that the cluster had in the beginning,
+        by the spool or, if that was lost, by the store.
         """
         with connect(self.config.pg_connection, "pipeline", pipeline=self.config.id) as connection:
             system_id, database = source_identity(connection)
         owner = self._spool_owner()
         if owner is not None and owner == SpoolOwner(system_id, database, self.config.slot_name):
             system_id = owner.first_system_id
-        return SourceIdentity(system_id, database)
+        return SourceIdentity(store.get_first_system_id(system_id) or system_id, database)
+
+    def keep_first_system_id(self, store: StateStore) -> None:
+        """Store what the spool knows of upgrades: earlier versions have adopted clusters in the spool alone."""
+        owner = self._spool_owner()
+        if owner is not None and owner.former_system_ids:
+            first = store.get_first_system_id(owner.first_system_id) or owner.first_system_id
+            store.store_first_system_id(owner.system_id, first)
 
     def _spool_owner(self) -> SpoolOwner | None:
         spool = self.config.spool_config()

@@ -86,6 +86,12 @@ class StateStore(Protocol):
     def get_heartbeat(self) -> Heartbeat | None:
         """Return the pipeline's last report about itself; None if it never made one."""
 
+    def store_first_system_id(self, system_id: str, first: str) -> None:
+        """Keep the identifier that a cluster had when the pipeline was begun, before pg_upgrade gave it another."""
+
+    def get_first_system_id(self, system_id: str) -> str | None:
+        """Return what `store_first_system_id` kept for a cluster; None if it was not upgraded."""
+
     def acknowledge(self, applied: Mapping[int, Lsn]) -> None:
         """Keep, per table, the LSN that the destination last recorded; it replaces the one before, also if lower."""
 

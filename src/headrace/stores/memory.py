@@ -58,6 +58,7 @@ class MemoryStore:
         self._acknowledged: dict[int, Lsn] = {}
         self._requests: dict[int, TableRequest] = {}
         self._heartbeat: Heartbeat | None = None
+        self._first_system_ids: dict[str, str] = {}
 
     def store_table_schema(self, schema: ReplicatedTableSchema, since: Lsn, target: Target | None = None) -> None:
         with self._lock:
@@ -191,6 +192,14 @@ class MemoryStore:
     def get_heartbeat(self) -> Heartbeat | None:
         with self._lock:
             return self._heartbeat
+
+    def store_first_system_id(self, system_id: str, first: str) -> None:
+        with self._lock:
+            self._first_system_ids[system_id] = first
+
+    def get_first_system_id(self, system_id: str) -> str | None:
+        with self._lock:
+            return self._first_system_ids.get(system_id)
 
     def prepare_for_copy(self, table_id: int) -> None:
         with self._lock:

@@ -79,6 +79,10 @@ _STORE_HEARTBEAT = (
     "INSERT INTO @heartbeat (pipeline_id, report) VALUES (?, ?) "
     "ON CONFLICT (pipeline_id) DO UPDATE SET report = excluded.report"
 )
+_STORE_FIRST_SYSTEM_ID = (
+    "INSERT INTO @upgraded_source (pipeline_id, system_id, first_system_id) VALUES (?, ?, ?) "
+    "ON CONFLICT (pipeline_id, system_id) DO UPDATE SET first_system_id = excluded.first_system_id"
+)
 _ASK = (
     "INSERT INTO @table_request (pipeline_id, table_id, kind) VALUES (?, ?, ?) "
     "ON CONFLICT (pipeline_id, table_id) DO UPDATE SET kind = excluded.kind"
@@ -274,6 +278,14 @@ class SqlStore:
     def get_heartbeat(self) -> Heartbeat | None:
         rows = self._read("SELECT CAST(report AS TEXT) FROM @heartbeat WHERE pipeline_id = ?", self._pipeline)
         return encoding.decode_heartbeat(rows[0][0]) if rows else None
+
+    def store_first_system_id(self, system_id: str, first: str) -> None:
+        self._write(_STORE_FIRST_SYSTEM_ID, self._pipeline, system_id, first)
+
+    def get_first_system_id(self, system_id: str) -> str | None:
+        where = "WHERE pipeline_id = ? AND system_id = ?"
+        rows = self._read(f"SELECT first_system_id FROM @upgraded_source {where}", self._pipeline, system_id)
+        return rows[0][0] if rows else None
 
     def prepare_for_copy(self, table_id: int) -> None:
         self._forget(table_id, "table_schema", "progress", "acknowledged", *_COPY)

@@ -312,6 +312,16 @@ class StoreSuite(OpenedStores):
         assert opened(1).get_heartbeat() == last
         assert other.get_heartbeat() is None
 
+    def test_the_first_system_identifier_of_an_upgraded_cluster_is_kept(self, opened: OpenStore) -> None:
+        store, other = opened(1), opened(2)
+        assert store.get_first_system_id("7302") is None
+        for first in ("7300", "7301"):
+            store.store_first_system_id("7302", first)
+        store.store_first_system_id("7303", "7301")
+        store.reset_for_resync()
+        assert [opened(1).get_first_system_id(known) for known in ("7301", "7302", "7303")] == [None, "7301", "7301"]
+        assert other.get_first_system_id("7302") is None
+
     def test_prepare_for_copy_keeps_the_state_and_the_name(self, store: PipelineStore) -> None:
         for table_id in (A, B):
             fill(store, table_id)

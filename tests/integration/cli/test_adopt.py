@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +16,19 @@ from commanding import invoke, write_config
 from headrace.config.load import load_pipeline_config
 from headrace.errors import ConfigError
 from headrace.lsn import Lsn
+from headrace.pipeline.build import build_store
 from headrace.pipeline.source import Source as PipelineSource
 from headrace.postgres.publications import published_tables
+from headrace.spool import Spool
 from headrace.spool.name import IdleMark
+from headrace.spool.owner import adopt as adopt_spool
 from headrace.spool.owner import owner_of
 from headrace.spool.place import publish_json
-from headrace.stores import SqliteStore
+from headrace.stores import MemoryStore, SqliteStore
 from headrace.testing import PostgresServer
+from headrace.testing.durable_destination import DurableDestination
 from headrace.testing.postgres import PASSWORD
+from pipelining import piped, pipeline_config, wait_equal
 from receiving import Running, Source
 
 Connection = psycopg.Connection[Any]
@@ -64,7 +72,7 @@ def test_a_pipeline_goes_on_after_pg_upgrade(tmp_path: Path, monkeypatch: pytest
             assert after is not None
             assert after.system_id != before.system_id
             # Destinations know the source by what it was called when they were first written to.
-            assert PipelineSource(load_pipeline_config(file)).identity().system_id == before.system_id
+            assert PipelineSource(load_pipeline_config(file)).identity(MemoryStore()).system_id == before.system_id
             assert "nothing to adopt" in invoke("adopt", file, "--yes").stdout
 
 
@@ -133,3 +141,67 @@ def test_another_slot_or_database_is_no_upgrade(upgraded: Source, conninfo: str,
     result = invoke("adopt", file, "--yes")
     assert result.exit_code == 2
     assert f"the spool belongs to slot {upgraded.slot}" in result.stderr
+
+
+@pytest.mark.parametrize("starts_between", [0, 1])
+def test_a_spool_that_is_lost_after_an_adoption(
+    conninfo: str, connection: Connection, spark: Any, tmp_path: Path, starts_between: int
+) -> None:
+    """The destination goes on to know the source by its first system identifier."""
+    connection.execute("CREATE TABLE t (id serial PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
+    connection.execute("INSERT INTO t SELECT FROM generate_series(1, 20)")
+    file = write_config(tmp_path / "pipeline.yaml", conninfo, publication_name="p")
+    settings = {"publication_name": "p", "invalidated_slot_behavior": "recreate"}
+    config = pipeline_config(conninfo, tmp_path / "data", **settings)
+    path = tmp_path / "destination.db"
+    destination = DurableDestination(path)
+
+    def run() -> None:
+        with (
+            closing(build_store(config)) as store,
+            piped(config, store, destination, spark) as running,
+        ):
+            running.until_ready()
+            connection.execute("INSERT INTO t DEFAULT VALUES")
+            wait_equal(running, connection, destination, "public.t")
+
+    run()
+    # Given an upgrade: spool and destination know the source by another system identifier
+    place = Spool.open(config.spool_config()).place
+    owner = owner_of(place)
+    assert owner is not None
+    publish_json(place, "owner.json", {"system_id": "1", "database": owner.database, "slot": owner.slot})
+    with closing(sqlite3.connect(path)) as recorded, recorded:
+        recorded.execute("UPDATE owner SET source = replace(source, ?, '1')", (owner.system_id,))
+    if starts_between:
+        # Adopted by a version that kept nothing of it in the store
+        adopt_spool(place, owner.system_id)
+    else:
+        adopted = invoke("adopt", file, "--yes")
+        assert adopted.exit_code == 0, adopted.stderr
+    for _ in range(starts_between):
+        run()
+    # When the spool is lost, once and again
+    for _ in range(2):
+        shutil.rmtree(tmp_path / "data" / "pipeline-1" / "spool")
+        run()
+
+
+def test_an_adoption_that_is_interrupted_can_be_repeated(
+    upgraded: Source, conninfo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    file = config_of(conninfo, upgraded, tmp_path)
+    SqliteStore(load_pipeline_config(file).store_path, 1).close()
+
+    def end(*_: object) -> None:
+        raise ConfigError("interrupted")
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr("headrace.cli.adopt.adopt_spool", end)
+        assert "interrupted" in invoke("adopt", file, "--yes").stderr
+    for expected in ("goes on with cluster", "nothing to adopt"):
+        assert expected in invoke("adopt", file, "--yes").stdout
+    shutil.rmtree(upgraded.spool().place.location)
+    with closing(SqliteStore(load_pipeline_config(file).store_path, 1)) as store:
+        assert PipelineSource(load_pipeline_config(file)).identity(store).system_id == "1"

@@ -62,6 +62,7 @@ WRITES: dict[str, Callable[[PostgresStore], object]] = {
     "forgotten progress": lambda store: store.delete_progress(APPLY),
     "state": lambda store: store.update_table_states({8: TableState(State.INIT)}),
     "acknowledged": lambda store: store.acknowledge({7: Lsn(1)}),
+    "upgraded source": lambda store: store.store_first_system_id("2", "1"),
     "heartbeat": lambda store: store.store_heartbeat(HEARTBEAT),
     "reset": lambda store: store.reset_for_resync(),
     "forgotten table": lambda store: store.delete_table(7),

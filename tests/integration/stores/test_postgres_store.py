@@ -84,7 +84,7 @@ def test_an_empty_database_gets_the_schema(store: PostgresStore, connection: Con
     tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'headrace' ORDER BY 1").fetchall()
     assert [name for (name,) in tables] == [
         "acknowledged", "copied_range", "destination_table", "heartbeat", "lease", "migration", "progress",
-        "table_copy", "table_request", "table_schema", "table_state",
+        "table_copy", "table_request", "table_schema", "table_state", "upgraded_source",
     ]  # fmt: skip
     applied = connection.execute("SELECT version, name FROM headrace.migration ORDER BY 1").fetchall()
     assert applied == [
@@ -94,6 +94,7 @@ def test_an_empty_database_gets_the_schema(store: PostgresStore, connection: Con
         (4, "heartbeat"),
         (5, "acknowledged"),
         (6, "lease"),
+        (7, "upgraded_source"),
     ]
 
 
@@ -145,7 +146,7 @@ def test_several_may_open_an_empty_database_at_once(conninfo: str, connection: C
         stores = list(pool.map(lambda i: PostgresStore(conninfo, i), range(4)))
     for store in stores:
         store.close()
-    assert connection.execute("SELECT count(*) FROM headrace.migration").fetchone() == (6,)
+    assert connection.execute("SELECT count(*) FROM headrace.migration").fetchone() == (7,)
 
 
 def test_a_later_version_is_refused(store: PostgresStore, conninfo: str, connection: Connection) -> None:

@@ -71,7 +71,7 @@ def _fill_up(execute: Execute) -> None:
 def test_an_empty_place_becomes_a_store(tmp_path: Path) -> None:
     path = made(tmp_path / "store.db")
     assert ask(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
-    assert ask(path, "PRAGMA user_version") == [(6,)]
+    assert ask(path, "PRAGMA user_version") == [(7,)]
     assert ask(path, "PRAGMA journal_mode") == [("wal",)]
     assert path.read_bytes()[68:72] == b"HDRC"
 
@@ -113,7 +113,7 @@ def test_a_file_of_the_first_layout_is_brought_up_to_date(tmp_path: Path, monkey
         assert store.get_copy(A) is None
         store.begin_copy(A, example_copy())
         assert store.get_copy(A) == (example_copy(), [])
-    assert ask(tmp_path / "store.db", "PRAGMA user_version") == [(6,)]
+    assert ask(tmp_path / "store.db", "PRAGMA user_version") == [(7,)]
 
 
 def test_a_later_version_is_refused(tmp_path: Path) -> None:
