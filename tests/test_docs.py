@@ -179,11 +179,11 @@ def test_the_index_names_every_page() -> None:
     assert [page for page in pages if not is_named(page, top) and not (page in own and is_named(page, own[page]))] == []
 
 
-def test_the_readme_names_every_make_target() -> None:
+def test_the_guide_to_contributing_names_every_make_target() -> None:
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert len(targets) > 10
-    assert [target for target in targets if target != "help" and f"`make {target}`" not in readme] == []
+    assert [target for target in targets if target != "help" and f"`make {target}`" not in page] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

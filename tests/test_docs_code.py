@@ -49,7 +49,6 @@ ORDERS = """
 """
 # Tested there, as a whole: from the SQL to the output.
 ELSEWHERE = {
-    "README.md": "sql python",
     "SECURITY.md": "sql",
     "docs/concepts/delivery.md": "sql python",
     "docs/destinations/delta.md": "python ini",
@@ -58,6 +57,7 @@ ELSEWHERE = {
     "docs/destinations/parquet.md": "python sql",
     "docs/guides/build-a-destination.md": "python bash",
     "docs/guides/first-pipeline.md": "sql bash python",
+    "docs/guides/first-python-pipeline.md": "sql python",
     "docs/guides/transforms.md": "python",
 }
 HERE = {

@@ -23,7 +23,8 @@ def block(page: str, language: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("page", "spool"), [("README.md", ".headrace/pipeline-1/spool"), ("docs/concepts/delivery.md", "spool")]
+    ("page", "spool"),
+    [("docs/guides/first-python-pipeline.md", ".headrace/pipeline-1/spool"), ("docs/concepts/delivery.md", "spool")],
 )
 def test_the_example_prints_what_it_says(
     page: str, spool: str, conninfo: str, connection: psycopg.Connection[Any], tmp_path: Path
