@@ -174,7 +174,8 @@ class Pipeline:
             hint = error.hint if isinstance(error, HeadraceError) else None
             _log.error("the pipeline ended", pipeline=self._config.id, error=str(error), hint=hint)
             self._state = PipelineState.FAILED
-            self._report_failure(error, hint)
+            if isinstance(error, Exception):
+                self._report_failure(error, hint)
         else:
             self._state = PipelineState.STOPPED
         finally:
@@ -182,7 +183,7 @@ class Pipeline:
                 if isinstance(outlet.store, LeasedStore):
                     outlet.store.release_lease()
 
-    def _report_failure(self, error: BaseException, hint: str | None) -> None:
+    def _report_failure(self, error: Exception, hint: str | None) -> None:
         """Store what ended the pipeline as its last heartbeat, for `headrace status`.
 
         A run that another one replaced, or that never got as far as to write, leaves that one's heartbeat alone.
