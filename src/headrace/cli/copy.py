@@ -52,7 +52,7 @@ def copy(
     Exit codes: 0 all tables copied; 1 tables failed, or it was stopped
     before the end; 2 wrong usage or configuration; 3 could not connect to
     source or store; 4 ended by an error; 5 a run of the pipeline has taken
-    over; 130 stopped at once.
+    over; 130 stopped immediately.
     """
     with errors_shown(config):
         settings = load(config, log_format, log_level, mode="copy_only")

@@ -23,5 +23,5 @@ class ExitCode(IntEnum):
     """Another run of the same pipeline has taken over its destination or its store. It is safe to
     restart this run: it logs that it waits, and continues once the other run has released the replication slot."""
     CUT_OFF = 130
-    """A signal stopped it at once. For a command that stops in order at the first signal it was the second: as after a
-    crash, the next start goes on where the destination stands."""
+    """A signal stopped it immediately. A command that shuts down cleanly on the first signal got a second one. As
+    after a crash, the next start resumes at the destination's position."""

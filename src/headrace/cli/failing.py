@@ -100,9 +100,9 @@ def fail(error: BaseException, code: ExitCode | None = None) -> NoReturn:
 
 @contextmanager
 def errors_shown(file: Path | None = None, source: str | None = None) -> Iterator[None]:
-    """Around a command: whatever it raises is shown as advice and becomes an exit code.
+    """Run a command's body; show an error that it raises, with a hint, and exit with the matching code.
 
-    Advice names the file that the command was given, or else the source.
+    Hints name the configuration file that the command was given, or else the source.
     """
     with file_named(file, without_password(source)[0] if source else None):
         try:

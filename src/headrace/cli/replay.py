@@ -57,7 +57,7 @@ _UntilOption = Annotated[
         "nothing else), before the first commit that came later.",
     ),
 ]
-_Fresh = Annotated[bool, typer.Option("--fresh", help="Write all tables anew, whatever the destination has of them.")]
+_Fresh = Annotated[bool, typer.Option("--fresh", help="Replace all tables, whatever rows the destination has.")]
 
 
 def replay(
@@ -72,7 +72,7 @@ def replay(
     First the rows of the initial copies, then every change in commit
     order, batch by batch as the pipeline wrote them: what comes out is
     what a pipeline straight to that destination would have written. A
-    replay that was stopped or killed goes on where the destination stands;
+    replay that was stopped or killed resumes at the destination's position;
     the next one brings what the log has got since. With --until, all tables are as they were at one moment. A
     table that the log was begun anew with, by a resync, is written anew.
 
@@ -94,7 +94,7 @@ def replay(
 
     Exit codes: 0 done; 1 stopped by a signal before the end; 2 wrong usage
     or configuration; 4 ended by an error; 5 a run of the pipeline has taken
-    over; 130 stopped at once.
+    over; 130 stopped immediately.
     """
     with errors_shown():
         settings = load_pipeline_config(config)

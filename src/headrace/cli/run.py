@@ -64,7 +64,7 @@ def run(
 
     Ctrl-C or SIGTERM finishes the batch under way, stores the progress and
     ends. A second one ends at once, which costs nothing but that batch's
-    work. A pipeline that was stopped, or killed, goes on where its
+    work. A pipeline that was stopped, or killed, resumes where its
     destination stands.
 
     For example:
@@ -78,7 +78,7 @@ def run(
     Exit codes: 0 stopped by a signal, in order; 1 a copy_only pipeline
     could not copy all tables; 2 wrong usage or configuration; 3 could not
     connect to source or store; 4 ended by an error; 5 another run has
-    taken over; 130 stopped at once.
+    taken over; 130 stopped immediately.
     """
     with errors_shown(config):
         settings = load(config, log_format, log_level)

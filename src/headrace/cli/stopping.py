@@ -70,7 +70,7 @@ class StopSignals:
 
 
 _STDERR = 2
-_CUT_OFF = b"stopped at once; the next start goes on from what is durable\n"
+_CUT_OFF = b"stopped immediately; the next start resumes from what is durable\n"
 
 
 def _remove_temporary_files() -> None:

@@ -104,8 +104,8 @@ def tail(  # noqa: PLR0913, PLR0917 - the options of a command
 
     Exit codes: 0 stopped by Ctrl-C, the limit, or the reader of a pipe; 1
     server or role are not ready for it; 2 wrong usage, or no publication;
-    3 could not connect; 4 the stream broke; 130 stopped at once by a second
-    Ctrl-C.
+    3 could not connect; 4 the stream broke; 130 stopped immediately by a
+    second Ctrl-C.
     """
     with errors_shown():
         where = _parsed(source, password_file)

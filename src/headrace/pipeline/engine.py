@@ -57,9 +57,9 @@ class Stopped(Exception):
 
 
 class Fence:
-    """Notes that another run has taken over destination or store, and lets no further call reach the destination.
+    """Block all calls to the destination once another run has taken over the destination or the store.
 
-    For any thread.
+    Threads may share an instance.
     """
 
     def __init__(self) -> None:

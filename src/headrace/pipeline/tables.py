@@ -121,7 +121,7 @@ class Tables:
         self.policies = policies or TablePolicies(SchemaChangesConfig())
         self._retries = retries
         self._destination = destination
-        """Its name, where there are several."""
+        """The name of the destination; empty if the pipeline has only one."""
         self._lock = threading.RLock()
         self._tables: dict[int, Table] = {}
         """Never changed in place: whoever looks need not wait for the lock, which is held while the store writes."""
@@ -257,9 +257,10 @@ class Tables:
         return applied is not None and copy is not None and applied < copy[0].start_lsn
 
     def _has_other_copy(self, table: Table, parts: frozenset[int] | None) -> bool:
-        """Return whether the destination has rows of a copy that is not on record: it, or the store, was put back.
+        """Return whether the destination holds rows of another copy than the store has recorded.
 
-        Its position then does not say which changes its rows have: that depends on the copy's snapshot.
+        Then one of the two was restored from a backup. The destination's LSN does not show which changes its rows
+        include, because that depends on the snapshot of the copy.
         """
         copy = self._store.get_copy(table.id)
         if copy is None or not copy[1] or not parts:

@@ -193,9 +193,9 @@ def _creation_canceled(name: str, timeout_s: float) -> SourceCanceled:
 
 
 def try_lock_slot(connection: psycopg.Connection[Any], name: str) -> bool:
-    """Try to lock a slot's name among those who are about to create or drop the slot; readers do not lock it.
+    """Try to take the advisory lock that guards creating and dropping a slot; return whether it was taken.
 
-    The lock lasts until the connection is closed. Return False while another session has it.
+    The lock lasts until the connection is closed. Reading the slot does not need it.
     """
     query = "SELECT pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended(%s, 0))"
     with translated_errors(f"cannot lock replication slot {name}"):

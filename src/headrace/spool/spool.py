@@ -153,7 +153,7 @@ class Spool:
         self.place.secure()
 
     def clean(self, confirmed: Lsn) -> None:
-        """Remove what a crash left: staged files and segments of which parts are missing.
+        """Delete staged files, and segments with missing parts, that a crash left behind.
 
         A segment that ends at or before `confirmed` stays: it was complete before it was confirmed, so the listing is
         from an earlier moment, and the server does not send its contents again.

@@ -95,7 +95,7 @@ def test_run_streams_stops_at_once_or_in_order_and_goes_on(
 
     # Then it ends on the spot, and so do all its processes
     assert first.ended() == 130
-    assert first.err[-1] == "stopped at once; the next start goes on from what is durable\n"
+    assert first.err[-1] == "stopped immediately; the next start resumes from what is durable\n"
     assert [child for child in children if child.is_running()] == []
 
     # And the next start goes on with what came meanwhile, copies nothing, and stops in order

@@ -40,7 +40,7 @@ def test_the_second_signal_ends_the_process_and_its_children_at_once() -> None:
     assert done.returncode == 130
     assert asked == "SIGTERM"
     assert rest == ["restored", "tidied"]
-    assert done.stderr.startswith("stopped at once")
+    assert done.stderr.startswith("stopped immediately")
     assert not psutil.pid_exists(int(after))
 
 

@@ -50,7 +50,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """Whose value it is: a table by the location of its data, a file of it, and one of its columns or none."""
+    """Identify a cached value: a table (by data location), a data file, and a column; no column for a footer."""
 
     table: str
     path: str

@@ -113,12 +113,15 @@ def to_json(manifest: Manifest) -> bytes:
 
 
 def encode_record(value: Mapping[str, Any]) -> bytes:
-    """Return the content of a small file of the log, with its checksum."""
+    """Encode a JSON record of the log (a manifest or a claim) with a checksum of its fields."""
     return _text({**value, _CHECKSUM: f"{zlib.crc32(_text(value)):08x}"})
 
 
 def decode_record(content: bytes, what: str, hint: str) -> dict[str, Any]:
-    """Read such a file. One that an earlier version wrote has no checksum. Raises DestinationError for `what`."""
+    """Decode a JSON record and verify its checksum, which records of earlier versions lack.
+
+    Raises DestinationError, which names the record by `what`.
+    """
     try:
         value = json.loads(content)
         checksum = value.pop(_CHECKSUM, None)
